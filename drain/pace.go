@@ -1,0 +1,96 @@
+package drain
+
+import "time"
+
+// MinSleep is the shortest sleep between two drains. The runtime rounds what
+// an idle process waits for up to a millisecond, so a shorter sleep would not
+// be one.
+const MinSleep = time.Millisecond
+
+// maxEmpty is how many drains in a row may find nothing before a loop parks.
+const maxEmpty = 3
+
+// window is the shortest time over which a rate is measured. Drains without a
+// sleep between them are microseconds apart: one message among them would look
+// like a flood.
+const window = MinSleep / 2
+
+// Pace decides how long a loop sleeps before its next drain: interrupt
+// moderation in user space. It follows the rate at which units (datagrams, or
+// bytes) arrive, so that about Target of them are gathered, and the kernel's
+// queue is at most about a quarter full, at the next wake-up. It reads no
+// clock and makes no call; the zero value with a Target and a MaxInterval is
+// ready.
+type Pace struct {
+	Target      int           // units wanted per wake-up
+	MaxInterval time.Duration // the longest sleep
+	Burst       int           // units a second that a sudden burst may bring: the queue must hold it for one sleep; 0: any
+
+	rate     float64       // units per nanosecond, smoothed
+	interval time.Duration // what was slept last; 0 after drains without a sleep
+	units    int           // drained in the current window
+	elapsed  time.Duration // of the current window
+	empty    int           // drains in a row that found nothing
+	parked   bool          // the last decision was to park: how long says nothing
+}
+
+// Next takes what the last drain brought, the time since the drain before it,
+// and what the queue holds in all. It returns how long to sleep before the
+// next drain, 0 to drain again at once; or that the loop shall park until
+// something arrives.
+func (p *Pace) Next(units int, elapsed time.Duration, room int) (sleep time.Duration, park bool) {
+	if p.parked {
+		return p.resume(units, room)
+	}
+	if units > 0 {
+		p.empty = 0
+	} else if p.interval > 0 {
+		p.empty++
+	}
+	if p.empty >= maxEmpty {
+		*p = Pace{Target: p.Target, MaxInterval: p.MaxInterval, Burst: p.Burst, parked: true}
+		return 0, true
+	}
+	p.units += units
+	p.elapsed += elapsed
+	if p.elapsed < window {
+		return p.interval, false
+	}
+	last := float64(p.units) / float64(p.elapsed)
+	p.units, p.elapsed = 0, 0
+	p.rate += (last - p.rate) / 2
+	p.interval = p.limit(max(p.rate, last), room)
+	return p.interval, false
+}
+
+// resume is the first decision after a park. The rate is unknown, so the sleep
+// is the shortest; none at all where the queue is already filling.
+func (p *Pace) resume(units, room int) (time.Duration, bool) {
+	if units == 0 {
+		return 0, true
+	}
+	p.parked = false
+	p.interval = MinSleep
+	if units > room/4 {
+		p.interval = 0
+	}
+	return p.interval, false
+}
+
+// limit is the interval for a rate. It may be twice the last one at most: a
+// pause in a stream must not be taken for its end.
+func (p *Pace) limit(rate float64, room int) time.Duration {
+	longest := min(p.MaxInterval, max(MinSleep, 2*p.interval))
+	if p.Burst > 0 {
+		hold := time.Duration(float64(room) / float64(p.Burst) * float64(time.Second))
+		longest = min(longest, max(MinSleep, hold))
+	}
+	wanted := float64(min(p.Target, room/4))
+	if rate*float64(longest) > wanted {
+		longest = time.Duration(wanted / rate)
+	}
+	if longest < MinSleep {
+		return 0
+	}
+	return longest
+}
