@@ -1,0 +1,255 @@
+// Package buffer gathers messages in memory until a batch is worth a system
+// call.
+//
+// All batch memory is one [Arena] of fixed size, handed out in pieces of
+// powers of two. Each sink has a [Share] of it and one [Buffer], which keeps
+// an open [Batch] for each path and a queue of sealed ones, and accounts for
+// every message from Append to Done.
+package buffer
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"unsafe"
+)
+
+// PageSize is the smallest piece of an arena, in bytes.
+const PageSize = 4096
+
+// Arena is the memory of all batches: one region that never grows and never
+// moves. Pieces of PageSize<<k bytes come from a buddy allocator, last freed
+// first used, so that a lightly loaded daemon touches few pages.
+//
+// What may be taken is decided by shares: each has a guaranteed part, and
+// borrows beyond it from what nobody is guaranteed. So no sink can take
+// another's memory.
+type Arena struct {
+	mem []byte
+
+	mu     sync.Mutex // guards all that follows
+	pages  []page     // one for each PageSize of mem
+	free   []int32    // by order: first free piece, or none
+	common int        // bytes guaranteed to nobody and borrowed by nobody
+	room   chan struct{}
+}
+
+// page describes the piece that begins at this page.
+type page struct {
+	order      int8 // of the piece, while it is free
+	free       bool
+	next, prev int32 // in the free list of its order
+}
+
+const none = int32(-1)
+
+// NewArena makes an arena of size bytes, rounded down to whole pages.
+func NewArena(size int) (*Arena, error) {
+	n := size / PageSize
+	if n < 1 {
+		return nil, fmt.Errorf("arena of %d bytes: at least %d are needed", size, PageSize)
+	}
+	mem, err := allocate(n * PageSize)
+	if err != nil {
+		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
+	}
+	a := &Arena{mem: mem, pages: make([]page, n), common: n * PageSize, room: make(chan struct{})}
+	a.free = make([]int32, bits.Len(uint(n)))
+	for i := range a.free {
+		a.free[i] = none
+	}
+	// Cut the region into the largest aligned pieces, the last first, so that
+	// the low pages are used first.
+	for end := n; end > 0; {
+		order := bits.TrailingZeros(uint(end))
+		a.push(int32(end-1<<order), int8(order))
+		end -= 1 << order
+	}
+	return a, nil
+}
+
+// Close gives the memory back to the system. No batch may be in use.
+func (a *Arena) Close() error { return release(a.mem) }
+
+// Size is the arena's size in bytes.
+func (a *Arena) Size() int { return len(a.mem) }
+
+// Room returns a channel that is closed when memory is given back the next
+// time. Take the channel first, then try, then wait for it.
+func (a *Arena) Room() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.room
+}
+
+// Reserve sets n bytes of the common part aside for memory that is not in
+// the arena, such as half-received frames; false if there is not so much.
+func (a *Arena) Reserve(n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n > a.common {
+		return false
+	}
+	a.common -= n
+	return true
+}
+
+// Unreserve ends a reservation of n bytes.
+func (a *Arena) Unreserve(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.common += n
+	a.announceRoomLocked()
+}
+
+func (a *Arena) announceRoomLocked() {
+	close(a.room)
+	a.room = make(chan struct{})
+}
+
+// Share is what one sink may take of an arena.
+type Share struct {
+	arena      *Arena
+	guaranteed int // bytes; constant but for Resize
+	used       int // guarded by arena.mu
+}
+
+// Share sets guaranteed bytes aside for one sink; less if the arena has no
+// longer so much to give.
+func (a *Arena) Share(guaranteed int) *Share {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &Share{arena: a, guaranteed: min(max(guaranteed, 0), a.common)}
+	a.common -= s.guaranteed
+	return s
+}
+
+// Close gives back what is guaranteed. Nothing may be in use.
+func (s *Share) Close() { s.Resize(0) }
+
+// Resize changes what is guaranteed. What is in use beyond it becomes
+// borrowed.
+func (s *Share) Resize(guaranteed int) {
+	a := s.arena
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.common += s.guaranteed + s.borrowedLocked()
+	s.guaranteed = min(max(guaranteed, 0), a.common)
+	a.common -= s.guaranteed + s.borrowedLocked()
+	a.announceRoomLocked()
+}
+
+func (s *Share) borrowedLocked() int { return max(s.used-s.guaranteed, 0) }
+
+// take hands out a piece of at least n bytes, with length 0 and its size as
+// capacity; nil if the share or the arena has none.
+func (s *Share) take(n int) []byte {
+	order := orderOf(n)
+	size := PageSize << order
+	a := s.arena
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	borrow := max(s.used+size-s.guaranteed, 0) - s.borrowedLocked()
+	if borrow > a.common {
+		return nil
+	}
+	at := a.pop(order)
+	if at == none {
+		return nil
+	}
+	a.common -= borrow
+	s.used += size
+	offset := int(at) * PageSize
+	return a.mem[offset : offset : offset+size]
+}
+
+// give takes a piece back.
+func (s *Share) give(piece []byte) {
+	piece = piece[:cap(piece)]
+	poison(piece)
+	a := s.arena
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	back := s.borrowedLocked()
+	s.used -= len(piece)
+	a.common += back - s.borrowedLocked()
+	a.merge(a.pageOf(piece), int8(orderOf(len(piece))))
+	a.announceRoomLocked()
+}
+
+// low reports whether less than one part in n of all that the share can ever
+// have is left.
+func (s *Share) low(n int) bool {
+	s.arena.mu.Lock()
+	defer s.arena.mu.Unlock()
+	left := max(s.guaranteed-s.used, 0) + s.arena.common
+	return left*n < left+s.used
+}
+
+// pageOf tells which page a piece begins at.
+func (a *Arena) pageOf(piece []byte) int32 {
+	return int32((uintptr(unsafe.Pointer(&piece[0])) - uintptr(unsafe.Pointer(&a.mem[0]))) / PageSize)
+}
+
+// orderOf is the order of the smallest piece that holds n bytes.
+func orderOf(n int) int {
+	if n <= PageSize {
+		return 0
+	}
+	return bits.Len(uint(n-1) / PageSize)
+}
+
+// The buddy allocator: a free piece of order k begins at a multiple of 1<<k
+// pages, and its buddy is the other half of the piece of order k+1.
+
+func (a *Arena) pop(order int) int32 {
+	from := order
+	for from < len(a.free) && a.free[from] == none {
+		from++
+	}
+	if from >= len(a.free) {
+		return none
+	}
+	at := a.free[from]
+	a.unlink(at)
+	for from > order {
+		from--
+		a.push(at+1<<from, int8(from))
+	}
+	return at
+}
+
+func (a *Arena) merge(at int32, order int8) {
+	for int(order) < len(a.free)-1 {
+		buddy := at ^ 1<<order
+		if int(buddy)+1<<order > len(a.pages) || !a.pages[buddy].free || a.pages[buddy].order != order {
+			break
+		}
+		a.unlink(buddy)
+		at = min(at, buddy)
+		order++
+	}
+	a.push(at, order)
+}
+
+func (a *Arena) push(at int32, order int8) {
+	head := a.free[order]
+	a.pages[at] = page{order: order, free: true, next: head, prev: none}
+	if head != none {
+		a.pages[head].prev = at
+	}
+	a.free[order] = at
+}
+
+func (a *Arena) unlink(at int32) {
+	p := a.pages[at]
+	if p.prev == none {
+		a.free[p.order] = p.next
+	} else {
+		a.pages[p.prev].next = p.next
+	}
+	if p.next != none {
+		a.pages[p.next].prev = p.prev
+	}
+	a.pages[at].free = false
+}

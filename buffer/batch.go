@@ -1,0 +1,91 @@
+package buffer
+
+import "time"
+
+// Cause is why a batch ended.
+type Cause uint8
+
+const (
+	ByMessages Cause = iota
+	ByBytes
+	ByAge
+	ByPressure // memory ran low
+	ByReopen
+	ByShutdown
+	causes
+)
+
+func (c Cause) String() string {
+	return [...]string{"messages", "bytes", "age", "pressure", "reopen", "shutdown"}[c]
+}
+
+// Causes are all of them, in order.
+func Causes() []Cause {
+	all := make([]Cause, causes)
+	for i := range all {
+		all[i] = Cause(i)
+	}
+	return all
+}
+
+// Batch is the messages that go out together. It has one holder at a time:
+// the Buffer while it is open, then the queue, then whoever got it from Next,
+// who ends it with Done.
+type Batch struct {
+	Key      string    // what its messages have in common: the rendered path of a file
+	Spec     any       // what was set with SetSpec when it was opened
+	Messages int       // without notices
+	Dropped  int       // messages dropped for this key since the batch before
+	First    time.Time // receive times of the first and last message
+	Last     time.Time
+	Sequence uint64 // counts the batches of a buffer, from 1, in order of sealing
+	Cause    Cause
+	Mark     bool // no batch: a mark set by Buffer.Mark
+
+	data  []byte
+	links [2]link // in the lists below
+}
+
+// Bytes is the text of the batch. It is valid until Done.
+func (b *Batch) Bytes() []byte { return b.data }
+
+// list is an intrusive list of batches in order of opening. A batch can be in
+// one list of each kind.
+type list struct {
+	kind        listKind
+	first, last *Batch
+}
+
+type listKind uint8
+
+const (
+	openBatches listKind = iota // those that still take messages
+	liveBatches                 // those that are not done
+)
+
+type link struct{ next, prev *Batch }
+
+func (l *list) add(b *Batch) {
+	b.links[l.kind] = link{prev: l.last}
+	if l.last == nil {
+		l.first = b
+	} else {
+		l.last.links[l.kind].next = b
+	}
+	l.last = b
+}
+
+func (l *list) remove(b *Batch) {
+	at := b.links[l.kind]
+	if at.prev == nil {
+		l.first = at.next
+	} else {
+		at.prev.links[l.kind].next = at.next
+	}
+	if at.next == nil {
+		l.last = at.prev
+	} else {
+		at.next.links[l.kind].prev = at.prev
+	}
+	b.links[l.kind] = link{}
+}

@@ -1,0 +1,470 @@
+package buffer
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limits end a batch, whichever comes first.
+type Limits struct {
+	Messages int           // this many messages
+	Bytes    int           // this many bytes of text; a larger message goes out alone
+	Flush    time.Duration // this long after its first message
+}
+
+// Buffer gathers the messages of one sink: an open batch for each key, and
+// the queue of sealed ones.
+//
+// Begin and End bracket appends, so that a burst of messages takes one lock;
+// nothing between them blocks.
+type Buffer struct {
+	share *Share
+
+	mu       sync.Mutex // guards all that follows; several sources fill one buffer
+	limits   Limits
+	spec     any
+	open     map[string]*Batch
+	byBirth  list // open batches; the first is the next to end by age
+	live     list // batches that are not done, in order of opening
+	queue    []*Batch
+	head     int // of the queue
+	sequence uint64
+	ready    chan struct{} // has an element when the queue was empty and no longer is
+	timer    *time.Timer   // ends byBirth.first; armed while there is one
+	armed    bool
+	closed   bool
+	strain   bool // memory ran low and has not recovered
+	last     *Batch
+	reached  map[string]int // bytes that a key's last batch reached, if over a page
+	gaps     map[string]Gap
+	stats    Stats
+}
+
+// Gap is a number of messages that were dropped for one key.
+type Gap struct {
+	Messages int
+	Reason   string // of the newest
+}
+
+// Stats is what went through a buffer. At any moment
+// Accepted = Delivered + sum of Lost + Buffered.
+type Stats struct {
+	Accepted       uint64
+	Delivered      uint64
+	DeliveredBytes uint64 // text of the delivered batches
+	Lost           map[string]uint64
+	Buffered       uint64
+	Notices        uint64
+	Batches        [causes]uint64 // sealed, by cause
+	Oldest         time.Time      // when the oldest message that is not done was received; zero: none
+}
+
+// maxReached bounds what is remembered of keys that may never come again.
+const maxReached = 1 << 16
+
+// New makes a buffer whose batches take their memory from share.
+func New(share *Share, limits Limits) *Buffer {
+	b := &Buffer{
+		share: share, limits: limits,
+		open: make(map[string]*Batch), reached: make(map[string]int), gaps: make(map[string]Gap),
+		byBirth: list{kind: openBatches}, live: list{kind: liveBatches},
+		ready: make(chan struct{}, 1),
+		stats: Stats{Lost: make(map[string]uint64)},
+	}
+	return b
+}
+
+// Begin opens a run of appends; no other is under way until End.
+func (b *Buffer) Begin() { b.mu.Lock() }
+
+// End ends what Begin began.
+func (b *Buffer) End() { b.mu.Unlock() }
+
+// Room returns a channel that is closed when memory is given back the next
+// time.
+func (b *Buffer) Room() <-chan struct{} { return b.share.arena.Room() }
+
+// Append copies one message, and LF if newline, to the open batch of key.
+// It returns false, and has done nothing, if there is no memory.
+// The caller is between Begin and End.
+func (b *Buffer) Append(key []byte, text []byte, newline bool, received time.Time) bool {
+	bt := b.fit(key, len(text)+1, received)
+	if bt == nil {
+		return false
+	}
+	bt.data = append(bt.data, text...)
+	if newline {
+		bt.data = append(bt.data, '\n')
+	}
+	b.tookLocked(bt, 1, received)
+	return true
+}
+
+// AppendLines copies whole lines, each ending with LF, to open batches of
+// key, as many in one copy as a batch has room for. It returns how many lines
+// and bytes it took: less than all if there is no memory.
+// The caller is between Begin and End.
+func (b *Buffer) AppendLines(key []byte, text []byte, lines int, received time.Time) (tookLines, tookBytes int) {
+	piece := b.limits.Bytes // what to try in one copy; less when memory is short
+	for len(text) > 0 {
+		n, size := b.firstLines(b.open[string(key)], text, lines, piece)
+		bt := b.fit(key, size, received)
+		if bt == nil && n == 1 {
+			break
+		}
+		if bt == nil {
+			piece = size / 2
+			continue
+		}
+		bt.data = append(bt.data, text[:size]...)
+		b.tookLocked(bt, n, received)
+		text, lines = text[size:], lines-n
+		tookLines, tookBytes = tookLines+n, tookBytes+size
+	}
+	return tookLines, tookBytes
+}
+
+// firstLines finds how many of the lines that text holds go into bt (nil: a
+// new batch) within its limits and most bytes; if not one does, those that
+// begin the batch after it. It is at least one.
+func (b *Buffer) firstLines(bt *Batch, text []byte, lines, most int) (n, size int) {
+	space, messages := b.limits.Bytes, b.limits.Messages
+	if bt != nil {
+		space, messages = space-len(bt.data), messages-bt.Messages
+	}
+	space = min(space, most)
+	if len(text) <= space && lines <= messages {
+		return lines, len(text)
+	}
+	fits := text[:min(space, len(text))]
+	size = bytes.LastIndexByte(fits, '\n') + 1
+	switch {
+	case size == 0 && bt != nil:
+		return b.firstLines(nil, text, lines, most)
+	case size == 0:
+		return 1, bytes.IndexByte(text, '\n') + 1
+	}
+	if n = bytes.Count(fits[:size], newline); n <= messages {
+		return n, size
+	}
+	size = 0
+	for range messages {
+		size += bytes.IndexByte(text[size:], '\n') + 1
+	}
+	return messages, size
+}
+
+var newline = []byte{'\n'}
+
+// AppendNotice copies a line of the daemon's own, which counts as no message.
+// The caller is between Begin and End.
+func (b *Buffer) AppendNotice(key []byte, text []byte, received time.Time) bool {
+	bt := b.fit(key, len(text), received)
+	if bt == nil {
+		return false
+	}
+	bt.data = append(bt.data, text...)
+	b.stats.Notices++
+	return true
+}
+
+// tookLocked accounts for n messages just copied to bt and seals it if it is
+// full.
+func (b *Buffer) tookLocked(bt *Batch, n int, received time.Time) {
+	bt.Messages += n
+	bt.Last = received
+	b.stats.Accepted += uint64(n)
+	b.stats.Buffered += uint64(n)
+	switch {
+	case bt.Messages >= b.limits.Messages:
+		b.sealLocked(bt, ByMessages)
+	case len(bt.data) >= b.limits.Bytes:
+		b.sealLocked(bt, ByBytes)
+	}
+}
+
+// fit returns the open batch of key with room for n more bytes: as it is,
+// grown, or a new one. Nil if there is no memory.
+func (b *Buffer) fit(key []byte, n int, received time.Time) *Batch {
+	bt := b.last
+	if bt == nil || bt.Key != string(key) {
+		bt = b.open[string(key)]
+	}
+	if bt != nil {
+		b.last = bt
+		if len(bt.data)+n <= b.limits.Bytes && (n <= cap(bt.data)-len(bt.data) || b.grow(bt, n)) {
+			return bt
+		}
+		if b.open[bt.Key] == bt { // or else memory ran low, and it was sealed
+			b.sealLocked(bt, ByBytes)
+		}
+	}
+	return b.openLocked(string(key), n, received)
+}
+
+// grow moves an open batch to a larger piece, if there is one.
+func (b *Buffer) grow(bt *Batch, n int) bool {
+	b.relieve()
+	if b.open[bt.Key] != bt {
+		return false
+	}
+	piece := b.share.take(len(bt.data) + n)
+	if piece == nil {
+		return false
+	}
+	old := bt.data
+	bt.data = append(piece, old...)
+	b.share.give(old)
+	return true
+}
+
+// openLocked opens a batch that has room for n bytes. It begins at the size
+// that the key's last one reached, or with what there is.
+func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
+	b.relieve()
+	size := n
+	if !b.strain {
+		size = max(n, min(b.reached[key], b.limits.Bytes))
+	}
+	piece := b.share.take(size)
+	if piece == nil && size > n {
+		piece = b.share.take(n)
+	}
+	if piece == nil {
+		return nil
+	}
+	bt := &Batch{Key: key, Spec: b.spec, First: received, Last: received, data: piece}
+	if gap, ok := b.gaps[key]; ok {
+		bt.Dropped = gap.Messages
+	}
+	b.open[key] = bt
+	b.last = bt
+	b.byBirth.add(bt)
+	b.live.add(bt)
+	if !b.armed {
+		b.arm(b.limits.Flush - time.Since(received))
+	}
+	return bt
+}
+
+// relieve seals the open batches that hold the most bytes for the longest
+// time when memory runs low, once, until it has recovered: so a slow sink
+// leads to fuller batches, not to many small ones.
+func (b *Buffer) relieve() {
+	const low, recovered = 4, 2 // parts of what the share can have: a quarter, a half
+	if b.strain {
+		b.strain = b.share.low(recovered)
+		return
+	}
+	if !b.share.low(low) {
+		return
+	}
+	b.strain = true
+	var all []*Batch
+	total := 0
+	for bt := b.byBirth.first; bt != nil; bt = bt.links[openBatches].next {
+		all = append(all, bt)
+		total += len(bt.data)
+	}
+	now := time.Now()
+	score := func(bt *Batch) float64 { return float64(len(bt.data)) * now.Sub(bt.First).Seconds() }
+	slices.SortFunc(all, func(x, y *Batch) int {
+		switch sx, sy := score(x), score(y); {
+		case sx > sy:
+			return -1
+		case sx < sy:
+			return 1
+		}
+		return 0
+	})
+	for sealed, i := 0, 0; sealed <= total/2 && i < len(all); i++ {
+		sealed += len(all[i].data)
+		b.sealLocked(all[i], ByPressure)
+	}
+}
+
+// sealLocked ends an open batch and queues it.
+func (b *Buffer) sealLocked(bt *Batch, cause Cause) {
+	delete(b.open, bt.Key)
+	b.byBirth.remove(bt)
+	if b.last == bt {
+		b.last = nil
+	}
+	if len(bt.data) > PageSize {
+		if len(b.reached) >= maxReached {
+			clear(b.reached)
+		}
+		b.reached[bt.Key] = len(bt.data)
+	} else {
+		delete(b.reached, bt.Key)
+	}
+	bt.Cause = cause
+	b.stats.Batches[cause]++
+	b.enqueue(bt)
+}
+
+func (b *Buffer) enqueue(bt *Batch) {
+	b.sequence++
+	bt.Sequence = b.sequence
+	if b.head > len(b.queue)/2 {
+		b.queue = append(b.queue[:0], b.queue[b.head:]...)
+		b.head = 0
+	}
+	b.queue = append(b.queue, bt)
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// arm sets the timer to go off in d. It is a timer of the first message of
+// a batch, not a tick: with nothing open, none is armed.
+func (b *Buffer) arm(d time.Duration) {
+	b.armed = true
+	if b.timer == nil {
+		b.timer = time.AfterFunc(d, b.expire)
+	} else {
+		b.timer.Reset(d)
+	}
+}
+
+// expire seals the batches that are old enough.
+func (b *Buffer) expire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = false
+	for bt := b.byBirth.first; bt != nil && !b.closed; bt = b.byBirth.first {
+		if left := b.limits.Flush - time.Since(bt.First); left > 0 {
+			b.arm(left)
+			return
+		}
+		b.sealLocked(bt, ByAge)
+	}
+}
+
+// Drop notes that n messages for key were dropped, to be told before the
+// next one that is taken. An open batch ends here, so that the gap lies
+// between two batches. The caller is between Begin and End.
+func (b *Buffer) Drop(key []byte, n int, reason string) {
+	gap := b.gaps[string(key)]
+	if bt := b.open[string(key)]; bt != nil {
+		b.sealLocked(bt, ByPressure)
+	}
+	if len(b.gaps) >= maxReached {
+		clear(b.gaps) // the totals stay right
+	}
+	b.gaps[string(key)] = Gap{gap.Messages + n, reason}
+}
+
+// Gap returns what was dropped for key and not yet told. The caller is
+// between Begin and End.
+func (b *Buffer) Gap(key []byte) (Gap, bool) {
+	if len(b.gaps) == 0 {
+		return Gap{}, false
+	}
+	gap, ok := b.gaps[string(key)]
+	return gap, ok
+}
+
+// Told forgets the gap of key: the batch that is open now tells it. The
+// caller is between Begin and End.
+func (b *Buffer) Told(key []byte) { delete(b.gaps, string(key)) }
+
+// SetSpec ends all open batches and sets what the next ones are sealed by
+// and carry along. The caller is between Begin and End.
+func (b *Buffer) SetSpec(limits Limits, spec any) {
+	b.sealAllLocked(ByReopen)
+	b.limits, b.spec = limits, spec
+}
+
+// Seal ends all open batches.
+func (b *Buffer) Seal(cause Cause) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sealAllLocked(cause)
+}
+
+func (b *Buffer) sealAllLocked(cause Cause) {
+	for b.byBirth.first != nil {
+		b.sealLocked(b.byBirth.first, cause)
+	}
+}
+
+// Mark ends all open batches and puts a mark behind them into the queue.
+func (b *Buffer) Mark() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sealAllLocked(ByReopen)
+	b.enqueue(&Batch{Mark: true, Cause: ByReopen})
+}
+
+// Close ends all open batches. Nothing may be appended afterwards; what is
+// queued is still handed out.
+func (b *Buffer) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sealAllLocked(ByShutdown)
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Ready gets an element when Next has something, and when the buffer is
+// closed.
+func (b *Buffer) Ready() <-chan struct{} { return b.ready }
+
+// Next hands over the next sealed batch or mark; nil if none is queued, and
+// then whether the buffer is closed.
+func (b *Buffer) Next() (bt *Batch, closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.head == len(b.queue) {
+		return nil, b.closed
+	}
+	bt = b.queue[b.head]
+	b.queue[b.head] = nil
+	if b.head++; b.head == len(b.queue) {
+		b.queue, b.head = b.queue[:0], 0
+	}
+	return bt, false
+}
+
+// Done ends a batch from Next: lost of its messages are lost for the reason,
+// the others delivered. Its memory is given back.
+func (b *Buffer) Done(bt *Batch, lost int, reason string) {
+	b.mu.Lock()
+	b.live.remove(bt)
+	b.stats.Buffered -= uint64(bt.Messages)
+	b.stats.Delivered += uint64(bt.Messages - lost)
+	if lost > 0 {
+		b.stats.Lost[reason] += uint64(lost)
+	}
+	if lost < bt.Messages {
+		b.stats.DeliveredBytes += uint64(len(bt.data))
+	}
+	b.mu.Unlock()
+	b.share.give(bt.data)
+	bt.data = nil
+}
+
+// Stats returns the numbers as they are at this moment.
+func (b *Buffer) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stats
+	s.Lost = make(map[string]uint64, len(b.stats.Lost))
+	for reason, n := range b.stats.Lost {
+		s.Lost[reason] = n
+	}
+	if b.live.first != nil {
+		s.Oldest = b.live.first.First
+	}
+	return s
+}
