@@ -19,8 +19,8 @@ const window = MinSleep / 2
 // moderation in user space. It follows the rate at which units (datagrams, or
 // bytes) arrive, so that about Target of them are gathered, and the kernel's
 // queue is at most about a quarter full, at the next wake-up. It reads no
-// clock and makes no call; the zero value with a Target and a MaxInterval is
-// ready.
+// clock and makes no call. The zero value with a Target and a MaxInterval is
+// ready, and parked.
 type Pace struct {
 	Target      int           // units wanted per wake-up
 	MaxInterval time.Duration // the longest sleep
@@ -31,7 +31,7 @@ type Pace struct {
 	units    int           // drained in the current window
 	elapsed  time.Duration // of the current window
 	empty    int           // drains in a row that found nothing
-	parked   bool          // the last decision was to park: how long says nothing
+	flowing  bool          // not parked: the time since the last drain says something
 }
 
 // Next takes what the last drain brought, the time since the drain before it,
@@ -39,7 +39,7 @@ type Pace struct {
 // next drain, 0 to drain again at once; or that the loop shall park until
 // something arrives.
 func (p *Pace) Next(units int, elapsed time.Duration, room int) (sleep time.Duration, park bool) {
-	if p.parked {
+	if !p.flowing {
 		return p.resume(units, room)
 	}
 	if units > 0 {
@@ -48,7 +48,7 @@ func (p *Pace) Next(units int, elapsed time.Duration, room int) (sleep time.Dura
 		p.empty++
 	}
 	if p.empty >= maxEmpty {
-		*p = Pace{Target: p.Target, MaxInterval: p.MaxInterval, Burst: p.Burst, parked: true}
+		*p = Pace{Target: p.Target, MaxInterval: p.MaxInterval, Burst: p.Burst}
 		return 0, true
 	}
 	p.units += units
@@ -69,7 +69,7 @@ func (p *Pace) resume(units, room int) (time.Duration, bool) {
 	if units == 0 {
 		return 0, true
 	}
-	p.parked = false
+	p.flowing = true
 	p.interval = MinSleep
 	if units > room/4 {
 		p.interval = 0
@@ -85,7 +85,7 @@ func (p *Pace) limit(rate float64, room int) time.Duration {
 		hold := time.Duration(float64(room) / float64(p.Burst) * float64(time.Second))
 		longest = min(longest, max(MinSleep, hold))
 	}
-	wanted := float64(min(p.Target, room/4))
+	wanted := float64(max(1, min(p.Target, room/4)))
 	if rate*float64(longest) > wanted {
 		longest = time.Duration(wanted / rate)
 	}

@@ -130,12 +130,11 @@ func (p *Poller) enter() *waiter {
 		return nil
 	}
 	p.users.Add(1) // under the lock that Close takes before it waits
-	w := &waiter{}
+	var w *waiter
 	if n := len(p.free); n > 0 {
 		w, p.free = p.free[n-1], p.free[:n-1]
 	} else {
-		w.ready = make(chan struct{}, 1)
-		w.timer = time.NewTimer(time.Hour)
+		w = &waiter{ready: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		w.timer.Stop()
 	}
 	p.next++

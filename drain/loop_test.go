@@ -1,0 +1,208 @@
+package drain
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// reader is a Drain over a pipe that counts.
+type reader struct {
+	fd     int
+	bytes  atomic.Int64
+	drains atomic.Int64
+}
+
+func (r *reader) drain() (units int, again time.Duration, err error) {
+	r.drains.Add(1)
+	var buf [4096]byte
+	for {
+		n, err := unix.Read(r.fd, buf[:])
+		switch {
+		case err == unix.EAGAIN:
+			r.bytes.Add(int64(units))
+			return units, 0, nil
+		case err != nil:
+			return units, 0, err
+		case n == 0:
+			r.bytes.Add(int64(units))
+			return units, 0, io.EOF
+		}
+		units += n
+	}
+}
+
+// start runs a loop and returns how to stop it, with what it returned.
+func start(l *Loop) (stop func() error) {
+	done, quit := make(chan error, 1), make(chan struct{})
+	go func() { done <- l.Run(quit) }()
+	return func() error { close(quit); return <-done }
+}
+
+func pipeRoom() int { return 65536 }
+
+func TestLoop(t *testing.T) {
+	for _, interval := range []time.Duration{0, 20 * time.Millisecond} {
+		t.Run(interval.String(), func(t *testing.T) {
+			fd, w := newPipe(t)
+			r := &reader{fd: fd}
+			stop := start(&Loop{FD: fd, Poller: newPoller(t), Room: pipeRoom, Target: 4096, MaxInterval: interval, Drain: r.drain})
+			for i := range int64(200) {
+				write(t, w, "0123456789")
+				if i%20 == 0 {
+					eventually(t, "all is drained", func() bool { return r.bytes.Load() == 10*(i+1) })
+				}
+			}
+			eventually(t, "all is drained", func() bool { return r.bytes.Load() == 2000 })
+			if err := stop(); err != nil {
+				t.Errorf("Run after stop: %v", err)
+			}
+		})
+	}
+}
+
+func TestLoopEndsWithDrainsError(t *testing.T) {
+	for _, interval := range []time.Duration{0, 20 * time.Millisecond} {
+		fd, w := newPipe(t)
+		write(t, w, "the last words")
+		unix.Close(w)
+		r := &reader{fd: fd}
+		l := &Loop{FD: fd, Poller: newPoller(t), Room: pipeRoom, Target: 1, MaxInterval: interval, Drain: r.drain}
+		if err := l.Run(nil); err != io.EOF || r.bytes.Load() != 14 {
+			t.Errorf("Run = %v after %d bytes, want EOF after 14", err, r.bytes.Load())
+		}
+	}
+}
+
+// TestLoopParks counts the drains that one arrival costs an idle loop: the one
+// that takes it, three that find nothing, and then none until the next.
+func TestLoopParks(t *testing.T) {
+	p := newPoller(t)
+	fd, w := newPipe(t)
+	r := &reader{fd: fd}
+	stop := start(&Loop{FD: fd, Poller: p, Room: pipeRoom, Target: 4096, MaxInterval: 20 * time.Millisecond, Drain: r.drain})
+	eventually(t, "it parks", parked(p, 1))
+	if n := r.drains.Load(); n != 1 {
+		t.Errorf("%d drains before the first park", n)
+	}
+	for i := range int64(5) {
+		write(t, w, "x")
+		want := 1 + 4*(i+1)
+		eventually(t, "the arrival is taken", func() bool { return r.drains.Load() >= want })
+		eventually(t, "it parks again", parked(p, 1))
+		if n := r.drains.Load(); n != want {
+			t.Errorf("%d drains after %d arrivals, want %d", n, i+1, want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoopAgain: text that waits for its time-out is given its call although
+// nothing arrives.
+func TestLoopAgain(t *testing.T) {
+	for _, interval := range []time.Duration{0, 20 * time.Millisecond} {
+		fd, _ := newPipe(t)
+		calls, over := 0, errors.New("enough")
+		l := &Loop{FD: fd, Poller: newPoller(t), Room: pipeRoom, Target: 1, MaxInterval: interval,
+			Drain: func() (int, time.Duration, error) {
+				if calls++; calls == 5 {
+					return 0, 0, over
+				}
+				return 0, 2 * time.Millisecond, nil
+			}}
+		begin := time.Now()
+		if err := l.Run(nil); err != over {
+			t.Fatal(err)
+		}
+		if d := time.Since(begin); d < 8*time.Millisecond {
+			t.Errorf("4 waits of 2 ms took %v", d)
+		}
+	}
+}
+
+// TestLoopUnfinished: a drain that stopped early is called again at once, and
+// stop is looked at in between.
+func TestLoopUnfinished(t *testing.T) {
+	for _, interval := range []time.Duration{0, 20 * time.Millisecond} {
+		stop, calls := make(chan struct{}), 0
+		l := &Loop{FD: -1, Room: pipeRoom, Target: 1, MaxInterval: interval,
+			Drain: func() (int, time.Duration, error) {
+				if calls++; calls == 100 {
+					close(stop)
+				}
+				return 1, -1, nil
+			}}
+		if err := l.Run(stop); err != nil || calls != 100 {
+			t.Errorf("Run = %v after %d calls", err, calls)
+		}
+	}
+}
+
+// TestLoopFollowsTheRate runs a loop against a source of a steady rate, in
+// the time of a bubble.
+func TestLoopFollowsTheRate(t *testing.T) {
+	tests := []struct {
+		name string
+		rate int // units a second
+		want time.Duration
+	}{
+		{"the cap", 1_000, 20 * time.Millisecond},
+		{"the target", 100_000, 5120 * time.Microsecond},
+		{"a quarter of the room", 600_000, 2500 * time.Microsecond},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, taken, drains := time.Now(), 0, 0
+				room := 6000
+				if test.rate <= 100_000 {
+					room = 60_000
+				}
+				l := &Loop{Room: func() int { return room }, Target: 512, MaxInterval: 20 * time.Millisecond,
+					Drain: func() (int, time.Duration, error) {
+						drains++
+						all := 1 + int(time.Since(begin).Seconds()*float64(test.rate))
+						n := all - taken
+						taken = all
+						return n, 0, nil
+					}}
+				if test.rate > 100_000 {
+					l.Target = 100_000
+				}
+				done, stop := make(chan error, 1), make(chan struct{})
+				go func() { done <- l.Run(stop) }()
+				time.Sleep(10 * time.Second)
+				close(stop)
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				want := int(10 * time.Second / test.want)
+				if drains < want*95/100 || drains > want*105/100 {
+					t.Errorf("%d drains in 10 s, want about %d", drains, want)
+				}
+			})
+		})
+	}
+}
+
+func TestLoopStopsPromptly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Loop{Room: pipeRoom, Target: 512, MaxInterval: time.Hour,
+			Drain: func() (int, time.Duration, error) { return 1, 0, nil }}
+		done, stop := make(chan error, 1), make(chan struct{})
+		go func() { done <- l.Run(stop) }()
+		time.Sleep(time.Minute) // asleep between drains by now
+		begin := time.Now()
+		close(stop)
+		if err := <-done; err != nil || time.Since(begin) != 0 {
+			t.Errorf("Run = %v after %v", err, time.Since(begin))
+		}
+	})
+}

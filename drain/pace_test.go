@@ -1,0 +1,139 @@
+package drain
+
+import (
+	"testing"
+	"time"
+)
+
+// step is one drain and what the pace must answer.
+type step struct {
+	units   int
+	elapsed time.Duration
+	sleep   time.Duration
+	park    bool
+}
+
+func TestPace(t *testing.T) {
+	const ms = time.Millisecond
+	udp := Pace{Target: 512, MaxInterval: 20 * ms}
+	tests := []struct {
+		name  string
+		pace  Pace
+		room  int
+		steps []step
+	}{
+		{"parked from the start", udp, 6000, []step{{park: true}, {park: true}}},
+		{"smallest first, then doubles up to the cap", udp, 6000, []step{
+			{1, 5000 * ms, ms, false}, // the time asleep in the poller is no rate
+			{1, ms, 2 * ms, false},
+			{2, 2 * ms, 4 * ms, false},
+			{4, 4 * ms, 8 * ms, false},
+			{8, 8 * ms, 16 * ms, false},
+			{16, 16 * ms, 20 * ms, false},
+			{20, 20 * ms, 20 * ms, false},
+		}},
+		{"three empty drains park", udp, 6000, []step{
+			{1, ms, ms, false},
+			{0, ms, 2 * ms, false},
+			{0, 2 * ms, 4 * ms, false},
+			{0, 4 * ms, 0, true},
+			{0, time.Hour, 0, true},
+			{1, time.Hour, ms, false},
+		}},
+		{"an arrival starts the count anew", udp, 6000, []step{
+			{1, ms, ms, false},
+			{0, ms, 2 * ms, false},
+			{0, 2 * ms, 4 * ms, false},
+			{1, 4 * ms, 8 * ms, false},
+			{0, 8 * ms, 16 * ms, false},
+		}},
+		{"gathers the target", udp, 6000, []step{
+			{100, ms, ms, false},
+			{100, ms, 2 * ms, false},
+			{200, 2 * ms, 4 * ms, false},
+			{400, 4 * ms, 512 * time.Second / 100_000, false},
+		}},
+		{"a quarter of the room", udp, 800, []step{
+			{100, ms, ms, false},
+			{100, ms, 2 * ms, false},
+			{200, 2 * ms, 2 * ms, false},
+		}},
+		{"the larger of last and smoothed", udp, 800, []step{
+			{50, ms, ms, false},
+			{50, ms, 2 * ms, false},      // smoothed 25/ms, last 50/ms
+			{200, 2 * ms, 2 * ms, false}, // last 100/ms
+			{0, 2 * ms, 4 * ms, false},   // smoothed 31/ms
+		}},
+		{"too fast to sleep, then slow again", udp, 400, []step{
+			{90, ms, ms, false},
+			{200, ms, 0, false},
+			{1, ms / 4, 0, false}, // the window is not over
+			{50, ms / 4, 0, false},
+			{0, ms / 2, ms, false}, // no drain without a sleep counts as empty
+			{0, ms, 2 * ms, false},
+			{0, 2 * ms, 4 * ms, false},
+			{0, 4 * ms, 0, true},
+		}},
+		{"woken into a full queue", udp, 400, []step{
+			{101, time.Second, 0, false},
+			{0, ms, ms, false},
+		}},
+		{"room for a burst", Pace{Target: 512, MaxInterval: 20 * ms, Burst: 300_000}, 1200, []step{
+			{1, ms, ms, false},
+			{1, ms, 2 * ms, false},
+			{1, 2 * ms, 4 * ms, false},
+			{1, 4 * ms, 4 * ms, false},
+		}},
+		{"no room for a burst of a millisecond", Pace{Target: 512, MaxInterval: 20 * ms, Burst: 300_000}, 12, []step{
+			{1, ms, ms, false},
+			{1, ms, ms, false},
+		}},
+		{"next to no room", udp, 0, []step{
+			{1, ms, 0, false},
+			{0, ms, ms, false},
+			{0, ms, 2 * ms, false},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			pace := test.pace
+			for i, s := range test.steps {
+				sleep, park := pace.Next(s.units, s.elapsed, test.room)
+				if d := sleep - s.sleep; d < -time.Microsecond || d > time.Microsecond || park != s.park {
+					t.Fatalf("step %d: sleep %v park %v, want %v %v", i, sleep, park, s.sleep, s.park)
+				}
+			}
+		})
+	}
+}
+
+// TestPaceSteady holds the promise of the doc comment at any steady rate: never
+// more than a quarter of the room, and the target where the cap allows it.
+func TestPaceSteady(t *testing.T) {
+	for _, room := range []int{400, 6000, 100_000} {
+		for rate := 100; rate <= 1_000_000; rate *= 3 { // a second
+			pace := Pace{Target: 512, MaxInterval: 20 * time.Millisecond}
+			units, elapsed := 1, time.Duration(0)
+			var sleep time.Duration
+			for i := range 50 {
+				var park bool
+				sleep, park = pace.Next(units, elapsed, room)
+				if park {
+					t.Fatalf("room %d rate %d: parked", room, rate)
+				}
+				elapsed = max(sleep, 20*time.Microsecond) // a drain without a sleep takes a moment too
+				units = int(float64(rate) * elapsed.Seconds())
+				if units == 0 && sleep > 0 {
+					units = 1
+				}
+				if i > 0 && sleep > 0 && units > room/4+1 { // the first sleep knows no rate
+					t.Fatalf("room %d rate %d: %d units after a sleep of %v", room, rate, units, sleep)
+				}
+			}
+			want := min(20*time.Millisecond, time.Duration(min(512, room/4))*time.Second/time.Duration(rate))
+			if want >= 2*MinSleep && (sleep < want*9/10 || sleep > want*11/10) {
+				t.Errorf("room %d rate %d: sleeps %v, want %v", room, rate, sleep, want)
+			}
+		}
+	}
+}
