@@ -86,11 +86,20 @@ func (b *Buffer) End() { b.mu.Unlock() }
 // time.
 func (b *Buffer) Room() <-chan struct{} { return b.share.arena.Room() }
 
+// IsOpen reports whether key has an open batch. The caller is between Begin
+// and End.
+func (b *Buffer) IsOpen(key []byte) bool { return b.open[string(key)] != nil }
+
 // Append copies one message, and LF if newline, to the open batch of key.
-// It returns false, and has done nothing, if there is no memory.
+// It returns false, and has taken nothing, if there is no memory. Age is
+// counted from received, which has a monotonic reading (time.Now).
 // The caller is between Begin and End.
 func (b *Buffer) Append(key []byte, text []byte, newline bool, received time.Time) bool {
-	bt := b.fit(key, len(text)+1, received)
+	size := len(text)
+	if newline {
+		size++
+	}
+	bt := b.fit(key, size, received)
 	if bt == nil {
 		return false
 	}
@@ -167,11 +176,12 @@ func (b *Buffer) AppendNotice(key []byte, text []byte, received time.Time) bool 
 	}
 	bt.data = append(bt.data, text...)
 	b.stats.Notices++
+	b.tookLocked(bt, 0, received)
 	return true
 }
 
-// tookLocked accounts for n messages just copied to bt and seals it if it is
-// full.
+// tookLocked accounts for n messages just copied to bt, or for a notice, and
+// seals bt if it is full.
 func (b *Buffer) tookLocked(bt *Batch, n int, received time.Time) {
 	bt.Messages += n
 	bt.Last = received
