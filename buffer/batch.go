@@ -49,8 +49,8 @@ type Batch struct {
 // Bytes is the text of the batch. It is valid until Done.
 func (b *Batch) Bytes() []byte { return b.data }
 
-// list is an intrusive list of batches in order of opening. A batch can be in
-// one list of each kind.
+// list is an intrusive list of batches, the oldest First first. A batch can be
+// in one list of each kind.
 type list struct {
 	kind        listKind
 	first, last *Batch
@@ -65,14 +65,26 @@ const (
 
 type link struct{ next, prev *Batch }
 
+// add puts b behind those that are as old or older. That is nearly always the
+// end: only a source that waited for room comes late with what it received.
 func (l *list) add(b *Batch) {
-	b.links[l.kind] = link{prev: l.last}
-	if l.last == nil {
+	prev := l.last
+	for prev != nil && b.First.Before(prev.First) {
+		prev = prev.links[l.kind].prev
+	}
+	next := l.first
+	if prev == nil {
 		l.first = b
 	} else {
-		l.last.links[l.kind].next = b
+		next = prev.links[l.kind].next
+		prev.links[l.kind].next = b
 	}
-	l.last = b
+	if next == nil {
+		l.last = b
+	} else {
+		next.links[l.kind].prev = b
+	}
+	b.links[l.kind] = link{next: next, prev: prev}
 }
 
 func (l *list) remove(b *Batch) {

@@ -27,13 +27,12 @@ type Buffer struct {
 	spec     any
 	open     map[string]*Batch
 	byBirth  list // open batches; the first is the next to end by age
-	live     list // batches that are not done, in order of opening
+	live     list // batches that are not done
 	queue    []*Batch
 	head     int // of the queue
 	sequence uint64
 	ready    chan struct{} // has an element when the queue was empty and no longer is
 	timer    *time.Timer   // ends byBirth.first; armed while there is one
-	armed    bool
 	closed   bool
 	strain   bool // memory ran low and has not recovered
 	last     *Batch
@@ -253,7 +252,7 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 	b.last = bt
 	b.byBirth.add(bt)
 	b.live.add(bt)
-	if !b.armed {
+	if b.byBirth.first == bt {
 		b.arm(b.limits.Flush - time.Since(received))
 	}
 	return bt
@@ -299,6 +298,9 @@ func (b *Buffer) relieve() {
 func (b *Buffer) sealLocked(bt *Batch, cause Cause) {
 	delete(b.open, bt.Key)
 	b.byBirth.remove(bt)
+	if b.byBirth.first == nil {
+		b.timer.Stop()
+	}
 	if b.last == bt {
 		b.last = nil
 	}
@@ -330,9 +332,9 @@ func (b *Buffer) enqueue(bt *Batch) {
 }
 
 // arm sets the timer to go off in d. It is a timer of the first message of
-// a batch, not a tick: with nothing open, none is armed.
+// the oldest batch, not a tick: with nothing open, none is armed. It may go
+// off early, where that batch was sealed before its time, but never late.
 func (b *Buffer) arm(d time.Duration) {
-	b.armed = true
 	if b.timer == nil {
 		b.timer = time.AfterFunc(d, b.expire)
 	} else {
@@ -344,8 +346,7 @@ func (b *Buffer) arm(d time.Duration) {
 func (b *Buffer) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.armed = false
-	for bt := b.byBirth.first; bt != nil && !b.closed; bt = b.byBirth.first {
+	for bt := b.byBirth.first; bt != nil; bt = b.byBirth.first {
 		if left := b.limits.Flush - time.Since(bt.First); left > 0 {
 			b.arm(left)
 			return
@@ -417,9 +418,6 @@ func (b *Buffer) Close() {
 	defer b.mu.Unlock()
 	b.sealAllLocked(ByShutdown)
 	b.closed = true
-	if b.timer != nil {
-		b.timer.Stop()
-	}
 	select {
 	case b.ready <- struct{}{}:
 	default:
