@@ -37,7 +37,7 @@ type Buffer struct {
 	strain   bool // memory ran low and has not recovered
 	last     *Batch
 	reached  map[string]int // bytes that a key's last batch reached, if over a page
-	gaps     map[string]Gap
+	gaps     map[string]*gap
 	stats    Stats
 }
 
@@ -45,6 +45,13 @@ type Buffer struct {
 type Gap struct {
 	Messages int
 	Reason   string // of the newest
+}
+
+// gap is what is to be told in two places: in the Dropped of one batch, and
+// by whoever calls Told.
+type gap struct {
+	Gap
+	fresh int // messages that no batch's Dropped holds yet
 }
 
 // Stats is what went through a buffer. At any moment
@@ -67,7 +74,7 @@ const maxReached = 1 << 16
 func New(share *Share, limits Limits) *Buffer {
 	b := &Buffer{
 		share: share, limits: limits,
-		open: make(map[string]*Batch), reached: make(map[string]int), gaps: make(map[string]Gap),
+		open: make(map[string]*Batch), reached: make(map[string]int), gaps: make(map[string]*gap),
 		byBirth: list{kind: openBatches}, live: list{kind: liveBatches},
 		ready: make(chan struct{}, 1),
 		stats: Stats{Lost: make(map[string]uint64)},
@@ -245,8 +252,8 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 		return nil
 	}
 	bt := &Batch{Key: key, Spec: b.spec, First: received, Last: received, data: piece}
-	if gap, ok := b.gaps[key]; ok {
-		bt.Dropped = gap.Messages
+	if g := b.gaps[key]; g != nil {
+		bt.Dropped, g.fresh = g.fresh, 0
 	}
 	b.open[key] = bt
 	b.last = bt
@@ -359,14 +366,20 @@ func (b *Buffer) expire() {
 // next one that is taken. An open batch ends here, so that the gap lies
 // between two batches. The caller is between Begin and End.
 func (b *Buffer) Drop(key []byte, n int, reason string) {
-	gap := b.gaps[string(key)]
 	if bt := b.open[string(key)]; bt != nil {
 		b.sealLocked(bt, ByPressure)
 	}
-	if len(b.gaps) >= maxReached {
-		clear(b.gaps) // the totals stay right
+	g := b.gaps[string(key)]
+	if g == nil {
+		if len(b.gaps) >= maxReached {
+			clear(b.gaps) // the totals are the caller's, and stay right
+		}
+		g = new(gap)
+		b.gaps[string(key)] = g
 	}
-	b.gaps[string(key)] = Gap{gap.Messages + n, reason}
+	g.Messages += n
+	g.Reason = reason
+	g.fresh += n
 }
 
 // Gap returns what was dropped for key and not yet told. The caller is
@@ -375,8 +388,11 @@ func (b *Buffer) Gap(key []byte) (Gap, bool) {
 	if len(b.gaps) == 0 {
 		return Gap{}, false
 	}
-	gap, ok := b.gaps[string(key)]
-	return gap, ok
+	g := b.gaps[string(key)]
+	if g == nil {
+		return Gap{}, false
+	}
+	return g.Gap, true
 }
 
 // Told forgets the gap of key: the batch that is open now tells it. The
