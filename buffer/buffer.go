@@ -2,6 +2,7 @@ package buffer
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -319,16 +320,15 @@ func (b *Buffer) sealLocked(bt *Batch, cause Cause) {
 	} else {
 		delete(b.reached, bt.Key)
 	}
-	bt.Cause = cause
+	b.sequence++
+	bt.Sequence, bt.Cause = b.sequence, cause
 	b.stats.Batches[cause]++
 	b.enqueue(bt)
 }
 
 func (b *Buffer) enqueue(bt *Batch) {
-	b.sequence++
-	bt.Sequence = b.sequence
 	if b.head > len(b.queue)/2 {
-		b.queue = append(b.queue[:0], b.queue[b.head:]...)
+		b.queue = slices.Delete(b.queue, 0, b.head)
 		b.head = 0
 	}
 	b.queue = append(b.queue, bt)
@@ -460,9 +460,12 @@ func (b *Buffer) Next() (bt *Batch, closed bool) {
 	return bt, false
 }
 
-// Done ends a batch from Next: lost of its messages are lost for the reason,
-// the others delivered. Its memory is given back.
+// Done ends a batch from Next, once: lost of its messages are lost for the
+// reason, the others delivered. Its memory is given back. A mark needs none.
 func (b *Buffer) Done(bt *Batch, lost int, reason string) {
+	if bt.Mark {
+		return
+	}
 	b.mu.Lock()
 	b.live.remove(bt)
 	b.stats.Buffered -= uint64(bt.Messages)
@@ -483,10 +486,7 @@ func (b *Buffer) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.stats
-	s.Lost = make(map[string]uint64, len(b.stats.Lost))
-	for reason, n := range b.stats.Lost {
-		s.Lost[reason] = n
-	}
+	s.Lost = maps.Clone(b.stats.Lost)
 	if b.live.first != nil {
 		s.Oldest = b.live.first.First
 	}
