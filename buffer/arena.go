@@ -27,11 +27,11 @@ const PageSize = 4096
 type Arena struct {
 	mem []byte
 
-	mu     sync.Mutex // guards all that follows
-	pages  []page     // one for each PageSize of mem
-	free   []int32    // by order: first free piece, or none
-	common int        // bytes guaranteed to nobody and borrowed by nobody
-	room   chan struct{}
+	mu     sync.Mutex    // guards all that follows
+	pages  []page        // one for each PageSize of mem
+	free   []int32       // by order: first free piece, or none
+	common int           // bytes guaranteed to nobody and borrowed by nobody
+	room   chan struct{} // closed when memory is given back; nil while nobody asked
 }
 
 // page describes the piece that begins at this page.
@@ -53,7 +53,7 @@ func NewArena(size int) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
 	}
-	a := &Arena{mem: mem, pages: make([]page, n), common: n * PageSize, room: make(chan struct{})}
+	a := &Arena{mem: mem, pages: make([]page, n), common: n * PageSize}
 	a.free = make([]int32, bits.Len(uint(n)))
 	for i := range a.free {
 		a.free[i] = none
@@ -79,6 +79,9 @@ func (a *Arena) Size() int { return len(a.mem) }
 func (a *Arena) Room() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.room == nil {
+		a.room = make(chan struct{})
+	}
 	return a.room
 }
 
@@ -103,8 +106,10 @@ func (a *Arena) Unreserve(n int) {
 }
 
 func (a *Arena) announceRoomLocked() {
-	close(a.room)
-	a.room = make(chan struct{})
+	if a.room != nil {
+		close(a.room)
+		a.room = nil
+	}
 }
 
 // Share is what one sink may take of an arena.
