@@ -182,13 +182,11 @@ func (s *Share) give(piece []byte) {
 	a.announceRoomLocked()
 }
 
-// low reports whether less than one part in n of all that the share can ever
-// have is left.
-func (s *Share) low(n int) bool {
+// balance tells how many bytes the share can still take, and how many it has.
+func (s *Share) balance() (left, used int) {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()
-	left := max(s.guaranteed-s.used, 0) + s.arena.common
-	return left*n < left+s.used
+	return max(s.guaranteed-s.used, 0) + s.arena.common, s.used
 }
 
 // pageOf tells which page a piece begins at.

@@ -2,6 +2,7 @@ package buffer
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -35,6 +36,7 @@ type Buffer struct {
 	ready    chan struct{} // has an element when the queue was empty and no longer is
 	timer    *time.Timer   // ends byBirth.first; armed while there is one
 	closed   bool
+	held     int  // bytes of memory that open batches have
 	strain   bool // memory ran low and has not recovered
 	last     *Batch
 	reached  map[string]int // bytes that a key's last batch reached, if over a page
@@ -214,8 +216,12 @@ func (b *Buffer) fit(key []byte, n int, received time.Time) *Batch {
 		if len(bt.data)+n <= b.limits.Bytes && (n <= cap(bt.data)-len(bt.data) || b.grow(bt, n)) {
 			return bt
 		}
-		if b.open[bt.Key] == bt { // or else memory ran low, and it was sealed
+		switch {
+		case b.open[bt.Key] != bt: // memory ran low, and it was sealed
+		case len(bt.data)+n > b.limits.Bytes:
 			b.sealLocked(bt, ByBytes)
+		default:
+			b.sealLocked(bt, ByPressure)
 		}
 	}
 	return b.openLocked(string(key), n, received)
@@ -233,6 +239,7 @@ func (b *Buffer) grow(bt *Batch, n int) bool {
 	}
 	old := bt.data
 	bt.data = append(piece, old...)
+	b.held += cap(piece) - cap(old)
 	b.share.give(old)
 	return true
 }
@@ -250,8 +257,12 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 		piece = b.share.take(n)
 	}
 	if piece == nil {
+		if _, used := b.share.balance(); b.held > used/2 {
+			b.sealHeaviest() // or else they would hold their memory until they are old
+		}
 		return nil
 	}
+	b.held += cap(piece)
 	bt := &Batch{Key: key, Spec: b.spec, First: received, Last: received, data: piece}
 	if g := b.gaps[key]; g != nil {
 		bt.Dropped, g.fresh = g.fresh, 0
@@ -266,39 +277,46 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 	return bt
 }
 
-// relieve seals the open batches that hold the most bytes for the longest
-// time when memory runs low, once, until it has recovered: so a slow sink
-// leads to fuller batches, not to many small ones.
+// relieve seals open batches when memory runs low, once, until it has
+// recovered: so a slow sink leads to fuller batches, not to many small ones.
+// Only where it gets worse, and it is not the sink that holds the memory, are
+// more sealed.
 func (b *Buffer) relieve() {
-	const low, recovered = 4, 2 // parts of what the share can have: a quarter, a half
-	if b.strain {
-		b.strain = b.share.low(recovered)
-		return
+	left, used := b.share.balance()
+	switch all := left + used; {
+	case !b.strain && left < all/4, left < all/8 && b.held > used/2:
+		b.strain = true
+		b.sealHeaviest()
+	case b.strain:
+		b.strain = left < all/2
 	}
-	if !b.share.low(low) {
-		return
+}
+
+// sealHeaviest seals the open batches with the most bytes for the longest
+// time, until more than half of all open text is sealed. For this a batch is
+// a sixteenth of its time older than it is, or else one old line would
+// outweigh a page of new ones.
+func (b *Buffer) sealHeaviest() {
+	type candidate struct {
+		*Batch
+		weight float64 // bytes × seconds
 	}
-	b.strain = true
-	var all []*Batch
+	var all []candidate
 	total := 0
+	now := time.Now()
 	for bt := b.byBirth.first; bt != nil; bt = bt.links[openBatches].next {
-		all = append(all, bt)
+		age := now.Sub(bt.First) + b.limits.Flush/16
+		all = append(all, candidate{bt, float64(len(bt.data)) * age.Seconds()})
 		total += len(bt.data)
 	}
-	now := time.Now()
-	score := func(bt *Batch) float64 { return float64(len(bt.data)) * now.Sub(bt.First).Seconds() }
-	slices.SortFunc(all, func(x, y *Batch) int {
-		switch sx, sy := score(x), score(y); {
-		case sx > sy:
-			return -1
-		case sx < sy:
-			return 1
+	slices.SortStableFunc(all, func(x, y candidate) int { return cmp.Compare(y.weight, x.weight) })
+	sealed := 0
+	for _, bt := range all {
+		if sealed > total/2 {
+			break
 		}
-		return 0
-	})
-	for sealed, i := 0, 0; sealed <= total/2 && i < len(all); i++ {
-		sealed += len(all[i].data)
-		b.sealLocked(all[i], ByPressure)
+		sealed += len(bt.data)
+		b.sealLocked(bt.Batch, ByPressure)
 	}
 }
 
@@ -306,6 +324,7 @@ func (b *Buffer) relieve() {
 func (b *Buffer) sealLocked(bt *Batch, cause Cause) {
 	delete(b.open, bt.Key)
 	b.byBirth.remove(bt)
+	b.held -= cap(bt.data)
 	if b.byBirth.first == nil {
 		b.timer.Stop()
 	}
