@@ -5,6 +5,15 @@
 // powers of two. Each sink has a [Share] of it and one [Buffer], which keeps
 // an open [Batch] for each path and a queue of sealed ones, and accounts for
 // every message from Append to Done.
+//
+// A piece belongs to the one batch that it was taken for: to the Buffer while
+// the batch is open or queued, then to whoever got the batch from Next, until
+// Done gives it back. When memory runs low, the heaviest open batches are
+// sealed early; when there is none left, an append takes nothing, or the lines
+// that still had room, and says so. The buffer itself neither waits nor drops:
+// the caller waits for Room and tries again, or drops the message and notes it
+// with Drop. A message of up to PageSize bytes is always taken while the
+// share has that much left; a larger one also needs its piece in one part.
 package buffer
 
 import (
