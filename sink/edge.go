@@ -1,0 +1,228 @@
+package sink
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"logboom/syslog"
+)
+
+// Policy is what an edge does with a message when the sink's memory is full:
+// wait for room at most so long, then drop until there is room.
+// 0: drop at once; below 0: wait for ever.
+type Policy time.Duration
+
+// Reasons of drops.
+const (
+	MemoryFull  = "memory full"
+	KernelQueue = "kernel queue full"
+	Stopped     = "stopped"
+)
+
+// Tally counts what an edge did with the messages of one call. Together they
+// are all of them.
+type Tally struct {
+	Accepted uint64
+	Filtered uint64
+	Dropped  uint64 // for want of memory
+	Stopped  uint64 // dropped because the daemon stops and cannot wait
+}
+
+func (t *Tally) add(u Tally) {
+	t.Accepted += u.Accepted
+	t.Filtered += u.Filtered
+	t.Dropped += u.Dropped
+	t.Stopped += u.Stopped
+}
+
+// Edge leads from one source to one sink. It belongs to the source: its
+// methods are not called at the same time.
+type Edge struct {
+	sink     *Sink
+	policy   Policy
+	giveUp   <-chan struct{}
+	dropping bool // waited in vain; until there is room
+	m        syslog.Message
+	key      []byte
+}
+
+// Edge makes an edge. No wait lasts beyond giveUp.
+func (s *Sink) Edge(policy Policy, giveUp <-chan struct{}) *Edge {
+	return &Edge{sink: s, policy: policy, giveUp: giveUp}
+}
+
+// Sink is where the edge leads to.
+func (e *Edge) Sink() *Sink { return e.sink }
+
+// Waits reports whether the edge can hold its source up.
+func (e *Edge) Waits() bool { return e.policy != 0 }
+
+// Append takes messages on, copying them.
+func (e *Edge) Append(o *Origin, ms []syslog.Message) Tally {
+	var t Tally
+	s := e.sink
+	s.buf.Begin()
+	defer s.buf.End()
+	for i := range ms {
+		e.appendLocked(o, &ms[i], &t)
+	}
+	return t
+}
+
+func (e *Edge) appendLocked(o *Origin, m *syslog.Message, t *Tally) {
+	s := e.sink
+	if s.filters && !s.conf.Match.takes(m) {
+		t.Filtered++
+		return
+	}
+	if e.tryLocked(o, m) {
+		t.Accepted++
+		e.dropping = false
+		return
+	}
+	switch e.waitLocked(o, m) {
+	case waited:
+		t.Accepted++
+	case overdue:
+		t.Dropped++
+		s.buf.Drop(e.key, 1, MemoryFull)
+	case stopping:
+		t.Stopped++
+		s.buf.Drop(e.key, 1, Stopped)
+	}
+}
+
+// tryLocked encodes one message and appends it, and before it what is to be
+// told of dropped ones.
+func (e *Edge) tryLocked(o *Origin, m *syslog.Message) bool {
+	s := e.sink
+	e.key = s.naming.key(e.key[:0], m, o, s.buf)
+	gap := e.tellLocked(o, m.Received)
+	record, newline := s.enc.encode(m, o)
+	if !s.buf.Append(e.key, record, newline, m.Received) {
+		return false
+	}
+	if gap {
+		s.buf.Told(e.key)
+	}
+	return true
+}
+
+// tellLocked writes the notice of a gap, and reports whether there is a gap
+// that the next accepted message ends.
+func (e *Edge) tellLocked(o *Origin, received time.Time) bool {
+	s := e.sink
+	gap, ok := s.buf.Gap(e.key)
+	if !ok || !s.conf.Notices {
+		return ok
+	}
+	text := fmt.Sprintf("%d messages dropped: %s", gap.Messages, gap.Reason)
+	if s.buf.AppendNotice(e.key, s.enc.notice(text, received, o), received) {
+		s.buf.Told(e.key)
+	}
+	return false
+}
+
+type waitResult uint8
+
+const (
+	waited waitResult = iota
+	overdue
+	stopping
+)
+
+// waitLocked tries until there is room for m, as long as the policy allows.
+// It gives up the lock while it waits.
+func (e *Edge) waitLocked(o *Origin, m *syslog.Message) waitResult {
+	if e.policy == 0 || e.dropping {
+		return overdue
+	}
+	var timeout <-chan time.Time
+	if e.policy > 0 {
+		timer := time.NewTimer(time.Duration(e.policy))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for {
+		// Asked for before the try, so that no news of room is missed.
+		room := e.sink.buf.Room()
+		if e.tryLocked(o, m) {
+			return waited
+		}
+		if result := e.sleepUnlocked(room, timeout); result != waited {
+			return result
+		}
+	}
+}
+
+func (e *Edge) sleepUnlocked(room <-chan struct{}, timeout <-chan time.Time) waitResult {
+	e.sink.buf.End()
+	defer e.sink.buf.Begin()
+	select {
+	case <-room:
+		return waited
+	case <-timeout:
+		e.dropping = true
+		return overdue
+	case <-e.giveUp:
+		return stopping
+	}
+}
+
+// AppendLines takes on whole lines, each ending with LF, copying them: in one
+// go where a line is a record as it is.
+func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time) Tally {
+	var t Tally
+	s := e.sink
+	s.buf.Begin()
+	defer s.buf.End()
+	e.m = syslog.Message{Received: received}
+	e.m.Priority, e.m.Tag, e.m.PID = o.Priority, o.Program, o.PID
+	bulk := !s.filters && s.naming.perBurst() && s.enc.asLines(text)
+	for len(text) > 0 {
+		if bulk {
+			e.key = s.naming.key(e.key[:0], &e.m, o, s.buf)
+			if _, gap := s.buf.Gap(e.key); !gap {
+				n, size := s.buf.AppendLines(e.key, text, lines, received)
+				t.Accepted += uint64(n)
+				text, lines = text[size:], lines-n
+			}
+		}
+		if len(text) == 0 {
+			break
+		}
+		// One by one: the policy, and what is to be told, are of one message.
+		end := bytes.IndexByte(text, '\n')
+		e.m.Message = text[:end]
+		text, lines = text[end+1:], lines-1
+		e.appendLocked(o, &e.m, &t)
+	}
+	e.m = syslog.Message{}
+	return t
+}
+
+// AppendPiece takes on text of a pipe that is no whole line: a piece of one,
+// or a last one without LF.
+func (e *Edge) AppendPiece(o *Origin, text []byte, partial bool, received time.Time) Tally {
+	e.m = syslog.Message{Received: received, Partial: partial}
+	e.m.Priority, e.m.Tag, e.m.PID, e.m.Message = o.Priority, o.Program, o.PID, text
+	var t Tally
+	e.sink.buf.Begin()
+	defer e.sink.buf.End()
+	e.appendLocked(o, &e.m, &t)
+	e.m = syslog.Message{}
+	return t
+}
+
+// Gap notes that n messages were lost before they could be received, to be
+// told in the stream before the next message.
+func (e *Edge) Gap(n int, reason string) {
+	s := e.sink
+	s.buf.Begin()
+	defer s.buf.End()
+	if s.naming.fixed() {
+		e.key = s.naming.key(e.key[:0], &syslog.Message{Received: time.Now()}, &Origin{}, s.buf)
+		s.buf.Drop(e.key, n, reason)
+	}
+}
