@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -129,10 +130,7 @@ func New(cfg Config) (*Program, error) {
 func lookPath(name, dir string) (string, error) {
 	file := name
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
-		file = "./" + filepath.Join(dir, name)
-		if filepath.IsAbs(dir) {
-			file = filepath.Join(dir, name)
-		}
+		file = cmp.Or(dir, ".") + "/" + name
 	}
 	path, err := exec.LookPath(file)
 	if err != nil {
