@@ -239,7 +239,10 @@ func isIPv6(b []byte) bool {
 			return false
 		}
 	}
-	return groups == 8 || elided && groups < 8
+	if elided {
+		return groups < 8
+	}
+	return groups == 8
 }
 
 // hexLen returns how many of the first four bytes of b are hexadecimal digits.

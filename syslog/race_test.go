@@ -1,0 +1,5 @@
+//go:build race
+
+package syslog
+
+const raceEnabled = true
