@@ -1,0 +1,160 @@
+package main
+
+import (
+	"net"
+	"slices"
+)
+
+// references checks names: of sources and programs, which are one set, and of
+// the sinks that they feed. It works on the tree, so that a section with an
+// error elsewhere still counts.
+func (d *decoder) references(sources, programs, sinks []section) {
+	names := make([]string, len(sinks))
+	fed := make(map[string]bool)
+	for i, s := range sinks {
+		names[i] = s.name
+	}
+	taken := make(map[string]string)
+	for _, s := range slices.Concat(sources, programs) {
+		if other, ok := taken[s.name]; ok {
+			d.errorf(s.at, "the name %q is taken by %s, line %d", s.name, other, d.place(other).line)
+		}
+		taken[s.name] = s.at
+		for _, key := range []string{"sinks", "stdout", "stderr"} {
+			d.sinkList(join(s.at, key), s.t[key], names, fed)
+		}
+	}
+	for _, s := range sinks {
+		if !fed[s.name] {
+			d.errorf(s.at, "no source feeds this sink")
+		}
+	}
+	if len(taken) == 0 && len(d.errs) == 0 {
+		d.errs = append(d.errs, Error{File: d.files[0], Text: "there is neither a source nor a program"})
+	}
+}
+
+// sinkList checks one list of sinks and notes those that it feeds.
+func (d *decoder) sinkList(at string, v any, names []string, fed map[string]bool) {
+	list, _ := v.([]any)
+	for i, e := range list {
+		name, ok := e.(string)
+		switch {
+		case !ok: // complained about already
+		case !slices.Contains(names, name):
+			d.errorf(element(at, i), "sink %v", notOneOf(name, names))
+		case slices.Contains(list[:i], e):
+			d.errorf(element(at, i), "sink %q is there twice", name)
+		}
+		if ok {
+			fed[name] = true
+		}
+	}
+}
+
+// conflicts checks that no two sections claim one address, path or stream.
+func (d *decoder) conflicts(cfg *Config) {
+	claims := make(map[string]string)
+	claim := func(what, at string) {
+		if other, ok := claims[what]; ok && what != "" {
+			d.errorf(at, "%q is claimed by %s already", what, other)
+			return
+		}
+		claims[what] = at
+	}
+	for _, s := range cfg.FIFOs {
+		claim(s.Path, join(join("source", s.Name), "path"))
+	}
+	for i, s := range cfg.Stdin {
+		if i > 0 {
+			d.errorf(join("source", s.Name), "there is one standard input, and %s reads it", join("source", cfg.Stdin[0].Name))
+		}
+	}
+	for _, s := range cfg.Files {
+		claim(s.Path, join(join("sink", s.Name), "path"))
+	}
+	for _, s := range cfg.Streams {
+		claim(s.Type, join(join("sink", s.Name), "type"))
+	}
+	for i, s := range cfg.Syslog {
+		at := join(join("source", s.Name), "listen")
+		if s.Listen.isPath() {
+			claim(s.Listen.Address, at)
+			continue
+		}
+		for _, other := range cfg.Syslog[:i] {
+			if overlap(s.Listen, other.Listen) {
+				d.errorf(at, "%q meets %q of source.%s", s.Listen, other.Listen, other.Name)
+			}
+		}
+		if overlap(s.Listen, Address{"tcp", cfg.HTTP.Address}) {
+			d.errorf(at, "%q meets %q of http.address", s.Listen, cfg.HTTP.Address)
+		}
+	}
+}
+
+// overlap reports whether two internet addresses cannot both be bound.
+func overlap(a, b Address) bool {
+	hostA, portA, errA := net.SplitHostPort(a.Address)
+	hostB, portB, errB := net.SplitHostPort(b.Address)
+	if errA != nil || errB != nil || a.Network != b.Network || portA != portB || portA == "0" {
+		return false
+	}
+	return hostA == hostB || isAny(hostA) || isAny(hostB)
+}
+
+// isAny reports whether a host stands for all addresses of the machine.
+func isAny(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// memory checks what sections want of the memory cap: several of the largest
+// thing must fit, and all that is guaranteed.
+func (d *decoder) memory(cfg *Config) {
+	limit := cfg.Memory.Cap / 4
+	check := func(at string, n int) {
+		if n > limit {
+			d.errorf(at, "%s is over a quarter of memory.cap, %s", text(Size(n)), text(Size(cfg.Memory.Cap)))
+		}
+	}
+	check("batch.buffer", cfg.Batch.Buffer)
+	for _, s := range cfg.Syslog {
+		check(join(join("source", s.Name), "max_message"), s.MaxMessage)
+	}
+	for _, s := range cfg.FIFOs {
+		check(join(join("source", s.Name), "max_line"), s.MaxLine)
+	}
+	for _, s := range cfg.Stdin {
+		check(join(join("source", s.Name), "max_line"), s.MaxLine)
+	}
+	for _, p := range cfg.Programs {
+		check(join(join("program", p.Name), "max_line"), p.MaxLine)
+	}
+	total := 0
+	for _, o := range cfg.outputs() {
+		at := join("sink", o.Name)
+		if o.Buffer != cfg.Batch.Buffer {
+			check(join(at, "buffer"), o.Buffer)
+		}
+		if total += max(0, o.Memory); total > cfg.Memory.Cap {
+			d.errorf(join(at, "memory"), "with this the guaranteed shares come to %s, over memory.cap, %s",
+				text(Size(total)), text(Size(cfg.Memory.Cap)))
+		}
+	}
+}
+
+// outputs are the common parts of all sinks.
+func (c *Config) outputs() []*Output {
+	var list []*Output
+	for i := range c.Files {
+		list = append(list, &c.Files[i].Output)
+	}
+	for i := range c.Forwards {
+		list = append(list, &c.Forwards[i].Output)
+	}
+	for i := range c.Streams {
+		list = append(list, &c.Streams[i].Output)
+	}
+	return list
+}
