@@ -1,0 +1,336 @@
+package buffer
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestNewArena(t *testing.T) {
+	for _, tt := range []struct {
+		size int
+		free map[int32]int8 // nil: an error
+	}{
+		{size: -1},
+		{size: 0},
+		{size: PageSize - 1},
+		{size: PageSize, free: map[int32]int8{0: 0}},
+		{size: 2*PageSize - 1, free: map[int32]int8{0: 0}},
+		{size: 2 * PageSize, free: map[int32]int8{0: 1}},
+		{size: 3 * PageSize, free: map[int32]int8{0: 1, 2: 0}},
+		{size: 7 * PageSize, free: map[int32]int8{0: 2, 4: 1, 6: 0}},
+		{size: 8 * PageSize, free: map[int32]int8{0: 3}},
+		{size: 100 * PageSize, free: map[int32]int8{0: 6, 64: 5, 96: 2}},
+	} {
+		t.Run(fmt.Sprint(tt.size), func(t *testing.T) {
+			a, err := NewArena(tt.size)
+			if tt.free == nil {
+				if err == nil {
+					t.Error("no error")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			if got := freePieces(a); !maps.Equal(got, tt.free) {
+				t.Errorf("free pieces %v, want %v", got, tt.free)
+			}
+			if want := tt.size / PageSize * PageSize; a.Size() != want {
+				t.Errorf("size %d, want %d", a.Size(), want)
+			}
+		})
+	}
+}
+
+func TestOrderOf(t *testing.T) {
+	for n, want := range map[int]int{
+		0: 0, 1: 0, PageSize: 0, PageSize + 1: 1, 2 * PageSize: 1, 2*PageSize + 1: 2,
+		3 * PageSize: 2, 4 * PageSize: 2, 4*PageSize + 1: 3, 256 << 10: 6, 256<<10 + 1: 7,
+	} {
+		if got := orderOf(n); got != want {
+			t.Errorf("order of %d bytes: %d, want %d", n, got, want)
+		}
+	}
+}
+
+// arenaModel is an arena, and what the test knows to be taken of it.
+type arenaModel struct {
+	arena    *Arena
+	shares   []*Share
+	pieces   [][][]byte // by share
+	owner    []int      // by page: share and piece, or 0
+	ids      int
+	reserved int
+}
+
+func TestArenaModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newArenaModel(t)
+		defer m.arena.Close()
+		first := freePieces(m.arena)
+		t.Repeat(map[string]func(*rapid.T){
+			"":          m.check,
+			"take":      m.take,
+			"give":      m.give,
+			"reserve":   m.reserve,
+			"unreserve": m.unreserve,
+			"resize":    m.resize,
+		})
+		for i := range m.shares {
+			for len(m.pieces[i]) > 0 {
+				m.giveBack(t, i, 0)
+			}
+			m.shares[i].Close()
+		}
+		m.arena.Unreserve(m.reserved)
+		if got := freePieces(m.arena); !maps.Equal(got, first) {
+			t.Fatalf("all was given back, but free pieces are %v, not %v", got, first)
+		}
+		if m.arena.common != m.arena.Size() {
+			t.Fatalf("all was given back, but %d of %d bytes are common", m.arena.common, m.arena.Size())
+		}
+	})
+}
+
+func newArenaModel(t *rapid.T) *arenaModel {
+	pages := rapid.OneOf(rapid.SampledFrom([]int{1, 2, 3, 64}), rapid.IntRange(1, 100)).Draw(t, "pages")
+	a, err := NewArena(pages * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &arenaModel{arena: a, owner: make([]int, pages)}
+	for range rapid.IntRange(1, 4).Draw(t, "shares") {
+		m.shares = append(m.shares, a.Share(m.drawSize(t, "guaranteed")))
+	}
+	m.pieces = make([][][]byte, len(m.shares))
+	return m
+}
+
+// drawSize is a number of bytes: whole pages, or not, or more than there is.
+func (m *arenaModel) drawSize(t *rapid.T, label string) int {
+	size := m.arena.Size()
+	return rapid.OneOf(
+		rapid.Map(rapid.IntRange(0, size/PageSize), func(n int) int { return n * PageSize }),
+		rapid.IntRange(0, size+PageSize),
+	).Draw(t, label)
+}
+
+func (m *arenaModel) drawShare(t *rapid.T) int {
+	return rapid.IntRange(0, len(m.shares)-1).Draw(t, "share")
+}
+
+func (m *arenaModel) take(t *rapid.T) {
+	i := m.drawShare(t)
+	n := rapid.OneOf(rapid.IntRange(1, 2*PageSize), rapid.IntRange(1, 2*m.arena.Size())).Draw(t, "bytes")
+	s := m.shares[i]
+	left, _ := s.balance()
+	able := left >= PageSize<<orderOf(n) && m.hasRun(1<<orderOf(n))
+	piece := s.take(n)
+	if piece == nil {
+		if able {
+			t.Fatalf("%d bytes refused, but %d bytes are left and a piece is free", n, left)
+		}
+		return
+	}
+	if !able {
+		t.Fatalf("got %d bytes, though %d are left", n, left)
+	}
+	if len(piece) != 0 || cap(piece) != PageSize<<orderOf(n) {
+		t.Fatalf("for %d bytes: length %d, capacity %d", n, len(piece), cap(piece))
+	}
+	m.ids++
+	m.own(t, piece, 0, m.ids)
+	m.pieces[i] = append(m.pieces[i], piece)
+}
+
+// hasRun says whether so many free pages begin at a multiple of their number.
+func (m *arenaModel) hasRun(pages int) bool {
+	for at := 0; at+pages <= len(m.owner); at += pages {
+		free := true
+		for _, id := range m.owner[at : at+pages] {
+			free = free && id == 0
+		}
+		if free {
+			return true
+		}
+	}
+	return false
+}
+
+// own changes the owner of all pages of a piece.
+func (m *arenaModel) own(t *rapid.T, piece []byte, from, to int) {
+	at := int(m.arena.pageOf(piece[:1]))
+	for i := range cap(piece) / PageSize {
+		if from == 0 && m.owner[at+i] != 0 {
+			t.Fatalf("page %d belongs to two pieces", at+i)
+		}
+		m.owner[at+i] = to
+	}
+}
+
+func (m *arenaModel) give(t *rapid.T) {
+	i := m.drawShare(t)
+	if len(m.pieces[i]) == 0 {
+		t.Skip("nothing taken")
+	}
+	m.giveBack(t, i, rapid.IntRange(0, len(m.pieces[i])-1).Draw(t, "piece"))
+}
+
+func (m *arenaModel) giveBack(t *rapid.T, share, piece int) {
+	room := m.arena.Room()
+	p := m.pieces[share][piece]
+	m.own(t, p, -1, 0)
+	m.shares[share].give(p)
+	m.pieces[share] = append(m.pieces[share][:piece], m.pieces[share][piece+1:]...)
+	if !isClosed(room) {
+		t.Fatal("memory was given back, and Room says nothing")
+	}
+}
+
+func (m *arenaModel) reserve(t *rapid.T) {
+	n, common := m.drawSize(t, "bytes"), m.arena.common
+	if m.arena.Reserve(n) != (n <= common) {
+		t.Fatalf("reserve %d of %d common bytes: %v", n, common, n > common)
+	}
+	if n <= common {
+		m.reserved += n
+	}
+}
+
+func (m *arenaModel) unreserve(t *rapid.T) {
+	n := rapid.IntRange(0, m.reserved).Draw(t, "bytes")
+	m.arena.Unreserve(n)
+	m.reserved -= n
+}
+
+func (m *arenaModel) resize(t *rapid.T) {
+	s := m.shares[m.drawShare(t)]
+	n := m.drawSize(t, "guaranteed")
+	most := m.arena.common + max(s.guaranteed, s.used)
+	s.Resize(n)
+	if s.guaranteed != min(n, most) {
+		t.Fatalf("%d bytes guaranteed, want %d of at most %d", s.guaranteed, n, most)
+	}
+}
+
+// check holds the books against the pages.
+func (m *arenaModel) check(t *rapid.T) {
+	sum, promised := m.arena.common+m.reserved, m.arena.common+m.reserved
+	for i, s := range m.shares {
+		used := 0
+		for _, piece := range m.pieces[i] {
+			used += cap(piece)
+		}
+		if s.used != used {
+			t.Fatalf("share %d uses %d bytes, says %d", i, used, s.used)
+		}
+		sum += s.guaranteed + s.borrowedLocked()
+		promised += max(s.guaranteed-s.used, 0)
+	}
+	if m.arena.common < 0 || sum != m.arena.Size() {
+		t.Fatalf("common %d, all together %d of %d bytes", m.arena.common, sum, m.arena.Size())
+	}
+	free := 0
+	for at, order := range freePieces(m.arena) {
+		if at%(1<<order) != 0 {
+			t.Fatalf("a free piece of order %d begins at page %d", order, at)
+		}
+		for page := at; page < at+1<<order; page++ {
+			if m.owner[page] != 0 {
+				t.Fatalf("page %d is free and taken", page)
+			}
+		}
+		free += PageSize << order
+	}
+	taken := 0
+	for _, id := range m.owner {
+		if id != 0 {
+			taken += PageSize
+		}
+	}
+	if free+taken != m.arena.Size() {
+		t.Fatalf("%d bytes free and %d taken of %d", free, taken, m.arena.Size())
+	}
+	if free < promised {
+		t.Fatalf("%d bytes are promised, %d are free", promised, free)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A sink that takes all it can leaves another its guaranteed part, and the
+// reservation of half-received frames cannot take it either.
+func TestShareIsKept(t *testing.T) {
+	a, err := NewArena(16 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	greedy, modest := a.Share(0), a.Share(4*PageSize)
+	taken := 0
+	for greedy.take(1) != nil {
+		taken++
+	}
+	if taken != 12 {
+		t.Errorf("greedy took %d pages, want 12", taken)
+	}
+	if a.Reserve(1) {
+		t.Error("reserved what is guaranteed")
+	}
+	for i := range 4 {
+		if modest.take(PageSize) == nil {
+			t.Fatalf("page %d of 4 guaranteed ones refused", i)
+		}
+	}
+	if modest.take(1) != nil {
+		t.Error("more than there is")
+	}
+	if third := a.Share(PageSize); third.guaranteed != 0 {
+		t.Error("guaranteed what is in use")
+	}
+}
+
+func TestRoom(t *testing.T) {
+	a, err := NewArena(4 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	s := a.Share(PageSize)
+	var piece []byte
+	for _, tt := range []struct {
+		name string
+		do   func()
+		room bool
+	}{
+		{"take", func() { piece = s.take(1) }, false},
+		{"give", func() { s.give(piece) }, true},
+		{"reserve", func() { a.Reserve(PageSize) }, false},
+		{"unreserve", func() { a.Unreserve(PageSize) }, true},
+		{"resize", func() { s.Resize(0) }, true},
+		{"close", s.Close, true},
+	} {
+		before := a.Room()
+		if a.Room() != before {
+			t.Errorf("%s: two waiters have different channels", tt.name)
+		}
+		tt.do()
+		if isClosed(before) != tt.room {
+			t.Errorf("%s: closed %v, want %v", tt.name, !tt.room, tt.room)
+		}
+		if isClosed(a.Room()) {
+			t.Errorf("%s: the next channel is closed at once", tt.name)
+		}
+	}
+}
