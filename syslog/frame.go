@@ -75,11 +75,14 @@ func (f *Framer) Space(n int) []byte {
 	return f.buf[f.w:]
 }
 
+// First is the first byte that is held; there must be one.
+func (f *Framer) First() byte { return f.buf[f.r] }
+
 // SpaceSize is the memory in bytes that the framer will have after Space(n).
 // Where a frame is growing it doubles, so that not every read copies it.
 func (f *Framer) SpaceSize(n int) int {
 	need := f.Held() + n
-	if need > len(f.buf) || len(f.buf) > 4*need {
+	if need > len(f.buf) || len(f.buf) > 2*need {
 		return need + f.Held()
 	}
 	return len(f.buf)
