@@ -75,6 +75,7 @@ func TestArenaModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"":          m.check,
 			"take":      m.take,
+			"fill":      m.fill,
 			"give":      m.give,
 			"reserve":   m.reserve,
 			"unreserve": m.unreserve,
@@ -125,7 +126,22 @@ func (m *arenaModel) drawShare(t *rapid.T) int {
 
 func (m *arenaModel) take(t *rapid.T) {
 	i := m.drawShare(t)
-	n := rapid.OneOf(rapid.IntRange(1, 2*PageSize), rapid.IntRange(1, 2*m.arena.Size())).Draw(t, "bytes")
+	m.takeFor(t, i, rapid.OneOf(rapid.IntRange(1, 2*PageSize), rapid.IntRange(1, 2*m.arena.Size())).Draw(t, "bytes"))
+}
+
+// fill takes all pages that a share can have, and gives some of them back:
+// that leaves holes.
+func (m *arenaModel) fill(t *rapid.T) {
+	i, every := m.drawShare(t), rapid.IntRange(2, 5).Draw(t, "every")
+	for m.takeFor(t, i, PageSize) {
+	}
+	for at := len(m.pieces[i]) - 1; at >= 0; at -= every {
+		m.giveBack(t, i, at)
+	}
+}
+
+// takeFor takes n bytes for a share, and reports whether it got them.
+func (m *arenaModel) takeFor(t *rapid.T, i, n int) bool {
 	s := m.shares[i]
 	left, _ := s.balance()
 	able := left >= PageSize<<orderOf(n) && m.hasRun(1<<orderOf(n))
@@ -134,7 +150,7 @@ func (m *arenaModel) take(t *rapid.T) {
 		if able {
 			t.Fatalf("%d bytes refused, but %d bytes are left and a piece is free", n, left)
 		}
-		return
+		return false
 	}
 	if !able {
 		t.Fatalf("got %d bytes, though %d are left", n, left)
@@ -145,6 +161,7 @@ func (m *arenaModel) take(t *rapid.T) {
 	m.ids++
 	m.own(t, piece, 0, m.ids)
 	m.pieces[i] = append(m.pieces[i], piece)
+	return true
 }
 
 // hasRun says whether so many free pages begin at a multiple of their number.

@@ -58,11 +58,11 @@ func TestBufferModel(t *testing.T) {
 				"lines2":  m.lines,
 				"notice":  m.notice,
 				"drop":    m.drop,
-				"told":    m.toldGap,
+				"told":    m.toldGaps,
 				"seal":    m.seal,
 				"mark":    m.mark,
 				"spec":    m.setSpec,
-				"next":    m.next,
+				"next":    m.nextOne,
 				"done":    m.done,
 				"other":   m.otherSink,
 				"sleep":   m.sleep,
@@ -108,7 +108,7 @@ func (m *model) drawLine(t *rapid.T, label string) string {
 		rapid.IntRange(0, 60), rapid.IntRange(0, 60),
 		rapid.IntRange(PageSize-10, PageSize+10), rapid.IntRange(0, 3*PageSize),
 	).Draw(t, label)
-	name := fmt.Sprintf("%d:", m.buf.stats.Accepted)
+	name := fmt.Sprintf("%d:", m.accepted)
 	return (name + strings.Repeat("x", n))[:n]
 }
 
@@ -191,18 +191,19 @@ func (m *model) drop(t *rapid.T) {
 	m.keys[key] = append(m.keys[key], entry{gap: n})
 }
 
-// toldGap forgets a gap, as sinks do: once the batch that tells it is open.
-func (m *model) toldGap(t *rapid.T) {
-	key := drawKey(t)
+// toldGaps forgets gaps, as sinks do: once the batch that tells it is open.
+func (m *model) toldGaps(t *rapid.T) {
 	m.buf.Begin()
 	defer m.buf.End()
-	gap, ok := m.buf.Gap([]byte(key))
-	if ok != m.gaps[key] || ok && (gap.Messages < 1 || gap.Reason != "memory full") {
-		t.Fatalf("gap of %q: %v %v", key, gap, ok)
-	}
-	if ok && m.buf.IsOpen([]byte(key)) {
-		m.buf.Told([]byte(key))
-		delete(m.gaps, key)
+	for key := range m.keys {
+		gap, ok := m.buf.Gap([]byte(key))
+		if ok != m.gaps[key] || ok && (gap.Messages < 1 || gap.Reason != "memory full") {
+			t.Fatalf("gap of %q: %v %v", key, gap, ok)
+		}
+		if ok && m.buf.IsOpen([]byte(key)) {
+			m.buf.Told([]byte(key))
+			delete(m.gaps, key)
+		}
 	}
 }
 
@@ -210,6 +211,8 @@ func (m *model) seal(*rapid.T) { m.buf.Seal(ByReopen) }
 
 func (m *model) mark(t *rapid.T) {
 	m.buf.Mark()
+	m.buf.Begin()
+	defer m.buf.End()
 	if len(m.buf.open) > 0 {
 		t.Fatal("a batch is open across a mark")
 	}
@@ -233,10 +236,14 @@ func (m *model) otherSink(t *rapid.T) {
 	m.taken = nil
 }
 
-func (m *model) next(t *rapid.T) {
-	bt, _ := m.buf.Next()
+func (m *model) nextOne(t *rapid.T) { m.next(t) }
+
+// next takes a batch or a mark, and reports whether there is one, or may be
+// one later.
+func (m *model) next(t *rapid.T) bool {
+	bt, closed := m.buf.Next()
 	if bt == nil || bt.Mark {
-		return
+		return bt != nil || !closed
 	}
 	if m.sequence++; bt.Sequence != m.sequence {
 		t.Fatalf("sequence %d, want %d", bt.Sequence, m.sequence)
@@ -248,6 +255,7 @@ func (m *model) next(t *rapid.T) {
 		t.Fatalf("ended by age after %v of %v", age, limits.Flush)
 	}
 	m.held = append(m.held, held{bt, string(bt.Bytes())})
+	return true
 }
 
 // compare takes the entries that a batch holds off the key's, and holds the
@@ -312,6 +320,8 @@ func (m *model) check(t *rapid.T) {
 	if s.Accepted != s.Delivered+s.Lost["refused"]+s.Buffered {
 		t.Fatalf("out of balance: %+v", s)
 	}
+	m.buf.Begin()
+	defer m.buf.End()
 	m.batches = 0
 	for _, n := range s.Batches {
 		m.batches += n
@@ -337,11 +347,7 @@ func (m *model) check(t *rapid.T) {
 // finish closes the buffer, empties it, and looks for what did not come out.
 func (m *model) finish(t *rapid.T) {
 	m.buf.Close()
-	for m.buf.head < len(m.buf.queue) {
-		m.next(t)
-	}
-	if bt, closed := m.buf.Next(); bt != nil || !closed {
-		t.Fatalf("drained, but Next says %v %v", bt, closed)
+	for m.next(t) {
 	}
 	for _, h := range m.held {
 		m.delivered += uint64(h.Messages)
