@@ -11,8 +11,8 @@ import (
 )
 
 // ErrTorn says that a file may now end on a piece of what was to be appended:
-// it took only a part, and could not be cut back. It must not be appended to
-// before [Repair].
+// it took only a part, and could not be cut back. The caller goes on in a new
+// file; this one must not be appended to before [Repair].
 var ErrTorn = errors.New("file ends on a torn piece")
 
 // File is what [AppendFile] writes to: an [OSFile], or a double in tests.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -14,7 +15,11 @@ import (
 
 // recheckLen is how far before a damaged last member all members are inflated:
 // what one power failure can leave behind, bytes.
-const recheckLen = 16 << 20
+const recheckLen = 64 << 20
+
+// ErrUntouched says that [Repair] left a file as it is, though it does not end
+// on a whole member: it must not be appended to.
+var ErrUntouched = errors.New("left as it is")
 
 // Repair makes a gzip file end on a whole member, before it is first appended
 // to. A torn tail (a member cut short or full of holes, padding, garbage) is
@@ -26,11 +31,11 @@ const recheckLen = 16 << 20
 // nobody else writes to it meanwhile. NAME.torn gets the mode of f, and is not
 // followed if it is a symbolic link.
 //
-// The file is left as it is, and the error is [ErrDamaged], if it does not
-// begin with a whole member (it may be another's data) nor with a torn one of
-// ours, and if a whole member follows the damage: then this is no torn tail.
-// Such a file must not be appended to, since gzip readers end at the damage.
-// Any other error is of reading or writing, and Repair can be tried again.
+// The error is [ErrUntouched] if the file begins neither with a whole member
+// nor with a torn one of ours, since then it may be anyone's data, and if a
+// whole member follows the damage, since then this is no torn tail. Readers end
+// at the damage and would never see what is appended after it. Any other error
+// is one of reading or writing, and Repair can be tried again.
 func Repair(f *os.File) (cut int64, err error) {
 	stat, err := f.Stat()
 	if err != nil {
@@ -58,7 +63,7 @@ func Repair(f *os.File) (cut int64, err error) {
 
 // tornFrom returns where the torn tail of a file begins, size if it has none.
 func tornFrom(r io.ReaderAt, size int64) (int64, error) {
-	s := scanAll(r, size, 1<<62)
+	s := scanAll(r, size, math.MaxInt64)
 	if s.Err() != nil && s.End() > 0 {
 		// The member before the damage may have been hopped over, and what
 		// spoilt the last may have spoilt those before it.
@@ -73,7 +78,7 @@ func tornFrom(r io.ReaderAt, size int64) (int64, error) {
 	}
 	if s.End() == 0 {
 		if m, err := s.claim(0); err != nil || !m.Ours {
-			return 0, fmt.Errorf("%w: left as it is: %w", ErrDamaged, reason)
+			return 0, fmt.Errorf("%w: %w", ErrUntouched, reason)
 		}
 	}
 	at, err := s.find(s.End() + 1)
@@ -81,7 +86,7 @@ func tornFrom(r io.ReaderAt, size int64) (int64, error) {
 		return 0, err
 	}
 	if at >= 0 {
-		return 0, fmt.Errorf("%w: left as it is: whole again at offset %d: %w", ErrDamaged, at, reason)
+		return 0, fmt.Errorf("%w: %w, but whole again at offset %d", ErrUntouched, reason, at)
 	}
 	return s.End(), nil
 }
@@ -99,29 +104,36 @@ func scanAll(r io.ReaderAt, size, checkFrom int64) *Scanner {
 // after it, wherever that is, or -1.
 func (s *Scanner) find(off int64) (int64, error) {
 	buf := make([]byte, readBuffer)
-	for off < s.size {
-		b := buf[:min(int64(len(buf)), s.size-off)]
-		if n, err := s.r.ReadAt(b, off); n < len(b) {
+	// Each step leaves the last two bytes to the next: the magic may begin there.
+	for ; off+int64(len(magic)) <= s.size; off += int64(len(buf) - len(magic) + 1) {
+		buf = buf[:min(int64(len(buf)), s.size-off)]
+		if n, err := s.r.ReadAt(buf, off); n < len(buf) {
 			return 0, readError(err)
 		}
-		i := bytes.Index(b, []byte(magic))
-		if i < 0 {
-			// The magic may begin in the last bytes. A rest shorter than it
-			// holds none.
-			off += max(1, int64(len(b)-len(magic)+1))
-			continue
+		at, err := s.findIn(buf, off)
+		if at >= 0 || err != nil {
+			return at, err
 		}
-		off += int64(i)
-		_, _, err := s.inflate(off)
-		if err == nil {
-			return off, nil
-		}
-		if s.in.err != nil {
-			return 0, err
-		}
-		off++
 	}
 	return -1, nil
+}
+
+// findIn is find within b, which was read at off.
+func (s *Scanner) findIn(b []byte, off int64) (int64, error) {
+	for from := 0; ; from++ {
+		i := bytes.Index(b[from:], []byte(magic))
+		if i < 0 {
+			return -1, nil
+		}
+		from += i
+		_, _, err := s.inflate(off + int64(from))
+		if err == nil {
+			return off + int64(from), nil
+		}
+		if s.in.err != nil {
+			return 0, err // nothing about this place is known
+		}
+	}
 }
 
 // saveTail appends bytes end to size of f to its .torn file, and returns when
@@ -150,7 +162,10 @@ func openTorn(name string, mode fs.FileMode) (f *os.File, created bool, err erro
 	const flags = os.O_WRONLY | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err = os.OpenFile(name, flags|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
-		return f, true, f.Chmod(mode) // whatever the umask is
+		if err = f.Chmod(mode); err != nil { // whatever the umask is
+			return nil, false, errors.Join(err, f.Close(), os.Remove(name))
+		}
+		return f, true, nil
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return nil, false, err

@@ -110,6 +110,10 @@ func (s *Scanner) read(off int64) (Member, error) {
 		}
 	}
 	length, text, err := s.inflate(off)
+	if m.Ours && err == io.ErrUnexpectedEOF {
+		// All its bytes are there: its stream is broken and ran on.
+		err = fmt.Errorf("%w: deflate stream without an end", ErrDamaged)
+	}
 	if err != nil {
 		return Member{}, err
 	}

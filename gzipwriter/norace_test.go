@@ -1,0 +1,5 @@
+//go:build !race
+
+package gzipwriter
+
+const raceEnabled = false
