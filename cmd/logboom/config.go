@@ -157,7 +157,7 @@ type Program struct {
 	WhenFull WhenFull       `toml:"when_full"`
 	Sinks    []string       `toml:"sinks,omitempty"`
 	Stdout   []string       `toml:"stdout"`
-	Stderr   []string       `toml:"stderr" only:"two-pipes"`
+	Stderr   []string       `toml:"stderr,omitempty"`
 	_        struct{}       `later:"user umask numprocs numprocs_start process_name priority prefix reload_signal reload_command"`
 }
 
@@ -249,13 +249,6 @@ type StreamSink struct {
 type kinder interface{ kinds() []string }
 
 func (s *SyslogSource) kinds() []string { return []string{s.Listen.Network} }
-
-func (p *Program) kinds() []string {
-	if p.RedirectStderr {
-		return nil
-	}
-	return []string{"two-pipes"}
-}
 
 func (t *Text) kinds() []string {
 	if t.Template != "" {

@@ -85,6 +85,9 @@ func (d *decoder) place(at string) place {
 	return place{}
 }
 
+// show is a place in words.
+func (d *decoder) show(p place) string { return fmt.Sprintf("%s:%d", d.files[p.file], p.line) }
+
 // err is every error so far, in the order of the files, or nil.
 func (d *decoder) err() error {
 	if len(d.errs) == 0 {
@@ -173,10 +176,13 @@ func fields(v reflect.Value) (known []field, later []string) {
 // table fills dst, a pointer to a struct, from a table.
 func (d *decoder) table(at string, t map[string]any, dst any) {
 	known, later := fields(reflect.ValueOf(dst).Elem())
-	names := make([]string, len(known))
+	var names []string
+	if at == "" {
+		names = append(names, sectionTables...)
+	}
 	for i := range known {
 		f := &known[i]
-		names[i] = f.name
+		names = append(names, f.name)
 		if v, ok := t[f.name]; ok {
 			d.set(join(at, f.name), f, v)
 		} else if f.has("required") {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -110,7 +109,7 @@ func (d *decoder) merge(tree, more map[string]any, lines map[string]int) {
 		first := d.where[at]
 		file := len(d.files) - 1
 		d.errs = append(d.errs, Error{File: d.files[file], Line: lines[at], Key: at, file: file,
-			Text: fmt.Sprintf("is set already, at %s:%d", d.files[first.file], first.line)})
+			Text: "is set already, at " + d.show(first)})
 	}
 	for name, v := range more {
 		old, ok := tree[name]

@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"slices"
+	"strings"
 )
 
 // references checks names: of sources and programs, which are one set, and of
@@ -17,7 +18,7 @@ func (d *decoder) references(sources, programs, sinks []section) {
 	taken := make(map[string]string)
 	for _, s := range slices.Concat(sources, programs) {
 		if other, ok := taken[s.name]; ok {
-			d.errorf(s.at, "the name %q is taken by %s, line %d", s.name, other, d.place(other).line)
+			d.errorf(s.at, "the name %q is taken by %s, at %s", s.name, other, d.show(d.place(other)))
 		}
 		taken[s.name] = s.at
 		for _, key := range []string{"sinks", "stdout", "stderr"} {
@@ -36,7 +37,10 @@ func (d *decoder) references(sources, programs, sinks []section) {
 
 // sinkList checks one list of sinks and notes those that it feeds.
 func (d *decoder) sinkList(at string, v any, names []string, fed map[string]bool) {
-	list, _ := v.([]any)
+	list, isList := v.([]any)
+	if isList && len(list) == 0 && strings.HasSuffix(at, ".sinks") {
+		d.errorf(at, "must name a sink")
+	}
 	for i, e := range list {
 		name, ok := e.(string)
 		switch {

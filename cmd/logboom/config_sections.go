@@ -20,6 +20,10 @@ var (
 	laterSinkTypes = []string{"jetstream", "victorialogs"}
 )
 
+// sectionTables are the keys at the top of a file that are no fields of
+// [Config]: they are taken out of the tree before.
+var sectionTables = []string{"include", "source", "program", "sink"}
+
 // sectionKinds are all sections by how an error names them.
 var sectionKinds = []struct {
 	name    string
@@ -256,7 +260,6 @@ func (d *decoder) program(s section) Program {
 		Lines: defaultLines(), Severity: StreamSeverity{info, info}, WhenFull: WhenFull{Wait, time.Second},
 	}
 	d.table(s.at, s.t, &p)
-	d.effects(s.at, s.t, &p)
 	d.ordered(join(s.at, "backoff"), p.Backoff.Min, p.Backoff.Max)
 	d.programSinks(s, &p)
 	return p
@@ -271,8 +274,6 @@ func (d *decoder) programSinks(s section, p *Program) {
 	switch {
 	case both && (stdout || stderr):
 		d.errorf(join(s.at, "sinks"), "excludes stdout and stderr: set one or the others")
-	case both && len(p.Sinks) == 0:
-		d.errorf(join(s.at, "sinks"), "must name a sink")
 	case both:
 		p.Stdout, p.Stderr = p.Sinks, slices.Clone(p.Sinks)
 	case !stdout:
@@ -283,6 +284,9 @@ func (d *decoder) programSinks(s section, p *Program) {
 	p.Sinks = nil
 	if p.RedirectStderr {
 		p.Stderr = nil
+		if stderr {
+			d.errorf(join(s.at, "stderr"), "has no effect with redirect_stderr")
+		}
 	}
 }
 
@@ -342,23 +346,26 @@ func (d *decoder) fileSink(s section, out Output) FileSink {
 		sk.Compress = "none"
 		if strings.HasSuffix(sk.Path, ".gz") {
 			sk.Compress = "gzip"
-		} else if strings.HasSuffix(sk.Path, ".zst") {
-			d.errorf(join(s.at, "path"), "%q: zstd is not supported yet", sk.Path)
 		}
 	}
 	d.effects(s.at, s.t, &sk)
 	return sk
 }
 
-// filePath makes the template of a file's path absolute and checks it.
+// filePath checks the template of a file's path and makes it absolute.
 func (d *decoder) filePath(at string, sk *FileSink) {
-	if !filepath.IsAbs(sk.Path) {
-		sk.Path = pathQuoter.Replace(d.base) + "/" + strings.TrimPrefix(sk.Path, "./")
-	}
 	p, err := sink.ParsePath(sk.Path)
 	if err != nil {
 		d.errorf(at, "%v", err)
-	} else if p.Fixed() {
+		return
+	}
+	if strings.HasSuffix(sk.Path, ".zst") && sk.Compress != "none" {
+		d.errorf(at, "%q: zstd is not supported yet", sk.Path)
+	}
+	if !filepath.IsAbs(sk.Path) {
+		sk.Path = pathQuoter.Replace(d.base) + "/" + strings.TrimPrefix(sk.Path, "./")
+	}
+	if p.Fixed() {
 		sk.Path = filepath.Clean(sk.Path)
 	}
 }
