@@ -58,7 +58,7 @@ func TestRepair(t *testing.T) {
 		{"theirs, torn after theirs", cat(theirs, theirs[:100]), theirs},
 		{"zero padding", cat(file, make([]byte, 100_000)), file},
 		{"garbage", cat(file, []byte("garbage")), file},
-		{"garbage across reads", cat(file, bytes.Repeat([]byte("\x1f\x8b\x08"), 50_000)), file},
+		{"garbage across reads", cat(file, bytes.Repeat([]byte("\x1f\x8b\x08and so on, but no deflate"), 5_000)), file},
 		{"hole at the end", cat(three, hole(list[3].member, 300)), three},
 		{"hole over two members", cat(two, hole(cat(list[2].member, list[3].member), 300)), two},
 		{"holes in the last two", cat(two, hole(list[2].member, 300), hole(list[3].member, 300)), two},
