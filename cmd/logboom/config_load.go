@@ -105,19 +105,19 @@ func (d *decoder) include(tree map[string]any) map[string]any {
 // merge adds the tree of the file read last. The tables at the top may be
 // spread over files; what they hold is set once.
 func (d *decoder) merge(tree, more map[string]any, lines map[string]int) {
-	twice := func(at string) {
-		first := d.where[at]
+	// Not errorf: it would show the file that set the key first.
+	refuse := func(at, text string) {
 		file := len(d.files) - 1
-		d.errs = append(d.errs, Error{File: d.files[file], Line: lines[at], Key: at, file: file,
-			Text: "is set already, at " + d.show(first)})
+		d.errs = append(d.errs, Error{File: d.files[file], Line: lines[at], Key: at, Text: text, file: file})
 	}
+	twice := func(at string) { refuse(at, "is set already, at "+d.show(d.where[at])) }
 	for name, v := range more {
 		old, ok := tree[name]
 		to, isTable := old.(map[string]any)
 		from, areTables := v.(map[string]any)
 		switch {
 		case name == "include":
-			d.errorf(name, "an included file includes no others")
+			refuse(name, "is for the main file alone")
 		case !ok:
 			tree[name] = v
 		case !isTable || !areTables:
