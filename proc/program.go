@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,7 +94,7 @@ func New(cfg Config) (*Program, error) {
 	if cfg.Directory != "" {
 		info, err := os.Stat(cfg.Directory)
 		if err != nil {
-			return nil, fmt.Errorf("directory %q: %w", cfg.Directory, errors.Unwrap(err))
+			return nil, fmt.Errorf("directory %q: %w", cfg.Directory, cause(err))
 		}
 		if !info.IsDir() {
 			return nil, fmt.Errorf("directory %q: %w", cfg.Directory, unix.ENOTDIR)
@@ -132,12 +133,30 @@ func lookPath(name, dir string) (string, error) {
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		file = cmp.Or(dir, ".") + "/" + name
 	}
-	path, err := exec.LookPath(file)
-	if err != nil {
-		return "", fmt.Errorf("command %q: %w", name, errors.Unwrap(err))
+	file, err := exec.LookPath(file)
+	if err == nil {
+		// os/exec would take a relative path from the directory of the child.
+		file, err = filepath.Abs(file)
 	}
-	// os/exec takes a relative path from the directory of the child.
-	return filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("command %q: %w", name, cause(err))
+	}
+	return file, nil
+}
+
+// cause takes the names that an error repeats off it: its reader is told the
+// value as the user gave it.
+func cause(err error) error {
+	for {
+		switch e := err.(type) {
+		case *exec.Error:
+			err = e.Err
+		case *fs.PathError:
+			err = e.Err
+		default:
+			return err
+		}
+	}
 }
 
 // Run starts the program, if Autostart or Start says so, and again by its
@@ -239,9 +258,9 @@ func (p *Program) watch(c *child, stop <-chan struct{}) (up, ordered bool) {
 // stopped is the end of a run that was ordered.
 func (p *Program) stopped(c *child, end ending) {
 	exit := c.cmd.ProcessState.String()
-	p.leave(exit, Stopped)
-	p.restarts.forget()
 	p.log.Info().Int("pid", c.pid).Str("exit", exit).Stringer("ran", round(end.ran)).Msg("stopped")
+	p.restarts.forget()
+	p.leave(exit, Stopped)
 }
 
 // ended is the end of a run that was not ordered, or of an attempt that failed
@@ -260,7 +279,6 @@ func (p *Program) ended(c *child, err error, end ending) time.Duration {
 	} else if p.restarts.expected(end) {
 		level = zerolog.InfoLevel
 	}
-	p.leave(exit, next)
 	line := p.log.WithLevel(level).Str("exit", exit).Stringer("ran", round(end.ran))
 	if c != nil {
 		line.Int("pid", c.pid)
@@ -271,6 +289,7 @@ func (p *Program) ended(c *child, err error, end ending) time.Duration {
 		p.restarts.forget() // the next start is an order's
 	}
 	line.Msg(msg)
+	p.leave(exit, next)
 	return delay
 }
 

@@ -91,9 +91,9 @@ func (r *restarts) after(e ending) (State, time.Duration) {
 	return Backingoff, r.delay(r.crashes - 1)
 }
 
-// delay is the wait before the next start after n failures in a row. Half of it is
-// random from the second on, so that programs which fell together do not rise
-// together.
+// delay is the wait before the next start, after n failures in a row. From the
+// second on half of it is random, so that programs which fell together do not
+// rise together.
 func (r *restarts) delay(n int) time.Duration {
 	d := r.backoff.Min
 	for ; n > 1 && d < r.backoff.Max; n-- {
