@@ -71,7 +71,8 @@ func isEscaped(c byte) bool { return c == '"' || c == '\\' || c == ']' }
 
 // StructuredData returns h.Data as values by name by id, unescaped, or nil if
 // there is none. Elements of one id are joined; of one name the last value is
-// kept. It allocates, and nothing that it returns points into the message.
+// kept. It allocates, and nothing that it returns points into the message: it is
+// for formats that take data apart, not for those that pass it on.
 func (h *Header) StructuredData() map[string]map[string]string {
 	d := h.Data
 	if len(d) == 0 || dataLen(d) != len(d) {

@@ -58,8 +58,9 @@ func AppendRFC5424(dst []byte, f *Fields) []byte {
 // has no place for one. Bytes that a host, tag or pid cannot hold become '_',
 // and a host ends in a letter or digit, so that [Scan] reads back what was
 // written. What the form cannot carry: a message without a tag may itself begin
-// like a tag, or where the host is absent too, like a host; a host of four
-// digits may be read as a year.
+// like a tag, or where the host is absent too, like a host; a first word of four
+// digits may be read as a year, and a tag without a host, with its colon, as an
+// IPv6 address. A PID without a tag is left out.
 //
 // Message is written as it stands: where a line feed ends the frame, escape it
 // before.
@@ -82,6 +83,7 @@ func AppendRFC3164(dst []byte, f *Fields) []byte {
 	return append(dst, f.Message...)
 }
 
+// appendPriority appends a PRI: no leading zero (RFC 5424 section 6.2.1).
 func appendPriority(dst []byte, p uint8) []byte {
 	dst = append(dst, '<')
 	if p >= 100 {
@@ -135,6 +137,7 @@ func appendBSDTime(dst []byte, t time.Time) []byte {
 	return appendClock(append(dst, ' '), t)
 }
 
+// appendClock appends the time of day that t's zone has, in whole seconds.
 func appendClock(dst []byte, t time.Time) []byte {
 	hour, minute, second := t.Clock()
 	dst = appendTwo(dst, hour)
@@ -192,7 +195,7 @@ func appendClean(dst, b []byte, k uint8) []byte {
 }
 
 // NeedsLineEscape reports whether b holds a byte that [AppendEscapedLine]
-// writes otherwise.
+// writes otherwise. Few messages do; asking first saves the copy.
 func NeedsLineEscape(b []byte) bool {
 	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0 || bytes.IndexByte(b, 0) >= 0
 }
@@ -243,7 +246,9 @@ func AppendEscapedControl(dst, b []byte) []byte {
 }
 
 // controlLen returns the length of the control character that b, not empty,
-// begins with: 2 for U+0080 to U+009F in UTF-8, 1 for one byte, 0 for none.
+// begins with: 2 for U+0080 to U+009F in UTF-8, 1 for one byte, 0 for none. The
+// byte 0xc2 is never inside another character, so b may begin anywhere; the
+// bytes 0x80 to 0x9f may be, and mean nothing alone.
 func controlLen(b []byte) int {
 	c := b[0]
 	switch {

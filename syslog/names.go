@@ -42,6 +42,7 @@ func ParseSeverity(name string) (code int, ok bool) {
 	return codeOf(severities, severityAliases, name)
 }
 
+// nameOf returns the name of a code, or "".
 func nameOf(names []string, code int) string {
 	if code < 0 || code >= len(names) {
 		return ""
@@ -49,6 +50,7 @@ func nameOf(names []string, code int) string {
 	return names[code]
 }
 
+// codeOf returns the code of a name, an alias or a number.
 func codeOf(names []string, aliases map[string]string, name string) (int, bool) {
 	name = strings.ToLower(name)
 	if official, found := aliases[name]; found {

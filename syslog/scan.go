@@ -14,6 +14,9 @@ import "bytes"
 // has it; see stamp for its times.
 func Scan(h *Header, b []byte, local bool) {
 	*h = Header{Priority: DefaultPriority, Message: b}
+
+	// From here on h.Message is only ever set to a shorter end of itself, and
+	// only once what stands before it is understood.
 	n := scanPriority(&h.Priority, b)
 	if n == 0 {
 		return // RFC 3164 section 4.3.3: all of it is the message
@@ -64,6 +67,8 @@ func scanRFC5424(h *Header, b []byte) bool {
 	rest := b[2:]
 	n := 1
 	if rest[0] != '-' {
+		// The other forms of ISO times are taken too, but for the space in the
+		// middle: here a space ends a word.
 		n = scanISO(&s, rest)
 		if n == 0 || rest[len("2006-01-02")] == ' ' || !s.isDate(int(s.year)) {
 			return false
@@ -312,7 +317,8 @@ const (
 	nameByte              // of an SD-NAME, RFC 5424 section 6.3
 )
 
-// class holds the classes of each byte, as bits.
+// class holds the classes of each byte, as bits: one look-up a byte finds a
+// word's end and proves the word at once.
 var class = classify()
 
 func classify() (class [256]uint8) {
@@ -356,7 +362,7 @@ func span(b []byte, k uint8) int {
 	return len(b)
 }
 
-func isDigit(c byte) bool { return c-'0' <= 9 }
+func isDigit(c byte) bool { return c-'0' <= 9 } // a c below '0' wraps round
 
 // number returns the value of b, a few decimal digits, or -1 if one is none.
 func number(b []byte) int {
