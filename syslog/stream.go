@@ -1,6 +1,7 @@
 package syslog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -130,7 +131,9 @@ func (s *Stream) open() error {
 		}
 		return s.use(fd)
 	}
-	ln, err := net.Listen(s.cfg.Network, s.cfg.Address)
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // what an adopting process expects, and the faster
+	ln, err := config.Listen(context.Background(), s.cfg.Network, s.cfg.Address)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,6 @@ func (c *conn) run() {
 			return
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.armed = false
 			c.flushIdle()
 		default: // the end, or a broken connection: what has arrived has arrived
 			c.framer.End()
@@ -129,7 +128,7 @@ func (c *conn) take() bool {
 			c.stream.cfg.Handler(ms)
 			ms = ms[:0]
 		}
-		ms = append(ms, Message{})
+		ms = ms[:len(ms)+1]
 		c.message(&ms[len(ms)-1], frame, received)
 		c.since = time.Time{} // what is held now is another frame
 	}
@@ -183,6 +182,7 @@ func (c *conn) arm() {
 // then holds memory no longer than one that sends none.
 func (c *conn) flushIdle() {
 	c.nc.SetReadDeadline(time.Time{})
+	c.armed = false
 	now, idle := time.Now(), c.stream.cfg.IdleTimeout
 	if idle <= 0 || c.framer.Held() == 0 || now.Sub(c.since) < idle {
 		return
@@ -219,7 +219,6 @@ func (c *conn) reserveOrWait() bool {
 		select {
 		case <-time.After(reservePause):
 			c.flushIdle()
-			c.armed = false // it has cleared the deadline
 		case <-c.quit:
 			return false
 		}
