@@ -29,7 +29,8 @@ type Tally struct {
 	Stopped  uint64 // dropped because the daemon stops and cannot wait
 }
 
-func (t *Tally) add(u Tally) {
+// Add adds the numbers of another call.
+func (t *Tally) Add(u Tally) {
 	t.Accepted += u.Accepted
 	t.Filtered += u.Filtered
 	t.Dropped += u.Dropped

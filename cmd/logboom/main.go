@@ -61,7 +61,9 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("name a command") },
 	}
-	for _, c := range []*cobra.Command{checkCommand(), versionCommand()} {
+	for _, c := range []*cobra.Command{
+		runCommand(), checkCommand(), pipeCommand(), execCommand(), statusCommand(), versionCommand(),
+	} {
 		run := c.RunE
 		c.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)

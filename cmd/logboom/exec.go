@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func execCommand() *cobra.Command {
+	var to toFile
+	cmd := &cobra.Command{
+		Use:   "exec --to PATH [flags] -- COMMAND [ARG...]",
+		Short: "Run one command, its output to a file; exit with its exit status",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	to.add(cmd.Flags())
+	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		conf, err := to.config(cmd.Flags())
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		conf.Programs = []Program{{
+			Name: "exec", Command: args, Lines: plainLines, StopSignal: unix.SIGTERM,
+			Backoff: Backoff{Min: 1, Max: 1}, Autorestart: "false",
+			WhenFull: WhenFull{Mode: Block}, Stdout: []string{"file"}, Stderr: []string{"file"},
+			Severity: StreamSeverity{Stdout: info, Stderr: info},
+		}}
+		signals := make(chan os.Signal, 64)
+		signal.Notify(signals)
+		signal.Reset(unix.SIGTTIN, unix.SIGTTOU, unix.SIGTSTP)
+		d, err := newPlainDaemon(conf)
+		if err != nil {
+			return &exitError{exitFailed, err}
+		}
+		return d.exec(signals)
+	}
+	return cmd
+}
+
+// exec runs the only program that there is once. Signals go to it, not to us.
+func (d *daemon) exec(signals <-chan os.Signal) error {
+	program := d.feeds["exec"].program
+	type result struct {
+		status int
+		err    error
+	}
+	ended := make(chan result, 1)
+	go func() { // ends with the command
+		status, err := program.Exec()
+		ended <- result{status, err}
+	}()
+	for {
+		select {
+		case s := <-signals:
+			if sig := s.(unix.Signal); passesOn(sig) {
+				program.Signal(sig) // fails if it has just ended
+			}
+		case r := <-ended:
+			return d.afterExec(r.status, r.err, signals)
+		}
+	}
+}
+
+// passesOn tells the signals that someone sent from those that are the
+// runtime's own, or about our own descriptors and children.
+func passesOn(s unix.Signal) bool {
+	switch s {
+	case unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, unix.SIGXFSZ:
+		return false
+	}
+	return true
+}
+
+// afterExec flushes. The command's own status is the exit status unless the
+// command succeeded and its output could not be delivered.
+func (d *daemon) afterExec(status int, err error, signals <-chan os.Signal) error {
+	flushed := d.shutDown(signals)
+	if err != nil {
+		return &exitError{exitFailed, err}
+	}
+	if status == 0 {
+		return flushed
+	}
+	return &exitError{Code: status, Err: flushed}
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"logboom/proc"
+	"logboom/sink"
+	"logboom/syslog"
+)
+
+// input is one source or program: it takes what comes in by it to the edges
+// that lead to its sinks, and counts.
+type input struct {
+	name string
+	log  zerolog.Logger
+
+	// mu makes calls follow each other: two streams, or many connections, can
+	// bring messages at the same time. It is held while an edge waits.
+	mu      sync.Mutex
+	edges   []*edge
+	byOwner map[string]*sink.Origin // the origin of a program's stream
+
+	counts sync.Mutex // guards what follows, and the numbers of edges
+	sum    received
+	past   uint64 // kernel drops of sockets that a reload has closed
+
+	kernel func() uint64 // datagrams that the kernel dropped; nil: it cannot
+	onDrop func()        // called when there are more
+	seen   uint64        // of kernel: told in the streams and in the log
+	looked time.Time     // guarded by mu
+}
+
+// received is what came in.
+type received struct {
+	Messages  uint64
+	Bytes     uint64
+	Truncated uint64
+}
+
+// edge is a sink that an input leads to, for some of its streams.
+type edge struct {
+	*sink.Edge
+	streams []string // nil: all
+	// Guarded by counts:
+	tally    sink.Tally
+	dropping uint64 // in the gap that is open
+	since    time.Time
+	last     time.Time
+}
+
+// reorder puts the edges that never wait first, so that a full file does not
+// hold up what goes to a remote.
+func reorder(edges []*edge) {
+	slices.SortStableFunc(edges, func(a, b *edge) int {
+		switch {
+		case a.Waits() == b.Waits():
+			return 0
+		case a.Waits():
+			return 1
+		}
+		return -1
+	})
+}
+
+// messages takes a burst from a listener, borrowed for the call.
+func (in *input) messages(o *sink.Origin, ms []syslog.Message) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	sum := received{Messages: uint64(len(ms))}
+	for i := range ms {
+		sum.Bytes += uint64(len(ms[i].Message))
+		if ms[i].Truncated {
+			sum.Truncated++
+		}
+	}
+	in.lookForKernelDrops()
+	tallies := make([]sink.Tally, 0, 8)
+	for _, e := range in.edges {
+		tallies = append(tallies, e.Append(o, ms))
+	}
+	in.commit(sum, tallies)
+}
+
+// block takes lines, or a piece of one, from a pipe, borrowed for the call.
+func (in *input) block(o *sink.Origin, b proc.Block) {
+	text, piece := b.Text, b.Partial || b.Last
+	if piece {
+		if n := len(text); n > 0 && text[n-1] == '\n' {
+			text = text[:n-1]
+		}
+		if len(text) == 0 {
+			return // the LF, or the end, of a line that was given out before
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	sum := received{Messages: uint64(b.Lines), Bytes: uint64(len(text))}
+	tallies := make([]sink.Tally, 0, 8)
+	for _, e := range in.edges {
+		switch {
+		case e.streams != nil && !slices.Contains(e.streams, o.Stream):
+			tallies = append(tallies, sink.Tally{Filtered: sum.Messages})
+		case piece:
+			tallies = append(tallies, e.AppendPiece(o, text, b.Partial, b.Received))
+		default:
+			tallies = append(tallies, e.AppendLines(o, text, b.Lines, b.Received))
+		}
+	}
+	in.commit(sum, tallies)
+}
+
+// commit counts what a call brought and what became of it, at once, so that
+// the numbers are balanced at any moment.
+func (in *input) commit(sum received, tallies []sink.Tally) {
+	now := time.Now()
+	in.counts.Lock()
+	defer in.counts.Unlock()
+	in.sum.Messages += sum.Messages
+	in.sum.Bytes += sum.Bytes
+	in.sum.Truncated += sum.Truncated
+	for i, t := range tallies {
+		e := in.edges[i]
+		e.tally.Add(t)
+		if lost := t.Dropped + t.Stopped; lost > 0 {
+			e.gapGrows(in, lost, now)
+		} else if e.dropping > 0 && now.Sub(e.last) > time.Second {
+			e.gapEnds(in)
+		}
+	}
+}
+
+// gapGrows and gapEnds log a gap when it begins and when it is over; what is
+// dropped within a second of the last belongs to the same gap.
+func (e *edge) gapGrows(in *input, n uint64, now time.Time) {
+	if e.dropping == 0 {
+		e.since = now
+		in.log.Warn().Str("to", e.Sink().Name()).Msg("dropping messages: memory full")
+	}
+	e.dropping += n
+	e.last = now
+}
+
+func (e *edge) gapEnds(in *input) {
+	in.log.Warn().Str("to", e.Sink().Name()).Uint64("messages", e.dropping).Dur("within", e.last.Sub(e.since)).
+		Msg("messages were dropped: memory full")
+	e.dropping = 0
+}
+
+// lookForKernelDrops tells, once a second at most and only while messages
+// come in, of datagrams that the kernel dropped since.
+func (in *input) lookForKernelDrops() {
+	now := time.Now()
+	if now.Sub(in.looked) < time.Second {
+		return
+	}
+	in.looked = now
+	in.counts.Lock()
+	if in.kernel == nil {
+		in.counts.Unlock()
+		return
+	}
+	dropped := in.kernel()
+	n, save := dropped-in.seen, in.onDrop
+	in.seen = dropped
+	in.counts.Unlock()
+	if n == 0 {
+		return
+	}
+	save()
+	in.log.Warn().Uint64("messages", n).Uint64("in_all", dropped).
+		Msg("messages were dropped by the kernel: the receive queue was full (receive_buffer)")
+	for _, e := range in.edges {
+		e.Gap(int(n), sink.KernelQueue)
+	}
+}
+
+// origin returns the origin of a stream of a program's process.
+func (in *input) origin(host string, priority uint8, pid int, stream string) *sink.Origin {
+	in.counts.Lock()
+	defer in.counts.Unlock()
+	key := strconv.Itoa(pid)
+	o := in.byOwner[stream]
+	if o == nil || string(o.PID) != key {
+		o = &sink.Origin{
+			Source: in.name, Stream: stream, LocalHost: host, Zone: time.Local,
+			Priority: priority, Program: []byte(in.name), PID: []byte(key),
+		}
+		if in.byOwner == nil {
+			in.byOwner = make(map[string]*sink.Origin)
+		}
+		in.byOwner[stream] = o
+	}
+	return o
+}
+
+// setEdges leads the input to other sinks. An edge to a sink that it led to
+// before keeps its numbers; to a new one, all that came in before counts as
+// filtered.
+func (in *input) setEdges(edges []*edge) {
+	reorder(edges)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.counts.Lock()
+	defer in.counts.Unlock()
+	for _, e := range edges {
+		e.tally = sink.Tally{Filtered: in.sum.Messages}
+		for _, old := range in.edges {
+			if old.Sink() == e.Sink() {
+				e.tally, e.dropping, e.since, e.last = old.tally, old.dropping, old.since, old.last
+			}
+		}
+	}
+	in.edges = edges
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+)
+
+// toFile are the flags of pipe and exec: one file, and when a batch of it
+// ends.
+type toFile struct {
+	path     string
+	gzip     int
+	messages int
+	buffer   Size
+	memory   Size
+	flush    Duration
+	mode     string
+}
+
+func (t *toFile) add(flags *pflag.FlagSet) {
+	t.buffer, t.memory, t.flush = 256<<10, 64<<20, Duration(time.Second)
+	flags.StringVar(&t.path, "to", "", "file to append to; may hold strftime marks such as %Y-%m-%d")
+	flags.IntVar(&t.gzip, "gzip", 1, "compression level, 1 to 9; 0: none (default 1 for names that end in .gz, else 0)")
+	flags.IntVar(&t.messages, "messages", 10000, "a batch ends at this many messages,")
+	flags.Var(textValue{&t.buffer, "size"}, "buffer", "at this many bytes,")
+	flags.Var(textValue{&t.flush, "time"}, "flush", "or so long after its first message")
+	flags.Var(textValue{&t.memory, "size"}, "memory", "memory of all batches together")
+	flags.StringVar(&t.mode, "mode", "0640", "mode of a file that is made")
+}
+
+// config is what a config file with this one sink would say.
+func (t *toFile) config(flags *pflag.FlagSet) (*Config, error) {
+	if t.path == "" {
+		return nil, fmt.Errorf("--to is needed: the file to append to")
+	}
+	path, err := filepath.Abs(t.path)
+	if err != nil {
+		return nil, fmt.Errorf("--to %q: %w", t.path, err)
+	}
+	if t.path == "/dev/stdout" || t.path == "/dev/stderr" {
+		path = t.path
+	}
+	if t.gzip < 0 || t.gzip > 9 {
+		return nil, fmt.Errorf("--gzip %d is not from 0 to 9", t.gzip)
+	}
+	compress := "none"
+	if t.gzip > 0 && (flags.Changed("gzip") || strings.HasSuffix(path, ".gz")) {
+		compress = "gzip"
+	}
+	mode, err := parseMode(t.mode)
+	if err != nil {
+		return nil, fmt.Errorf("--mode: %w", err)
+	}
+	if t.messages < 1 || t.buffer < 4<<10 || t.memory < 2*t.buffer || t.memory < 1<<20 || t.flush <= 0 {
+		return nil, fmt.Errorf("--messages must be 1 or more, --buffer 4KiB or more, --memory 1MiB and twice --buffer or more, --flush over 0")
+	}
+	return &Config{
+		StopTimeout: 30 * time.Second,
+		Log:         Log{Level: "warn", Format: "auto"},
+		Memory:      Memory{Cap: int(t.memory)},
+		Files: []FileSink{{
+			Output: Output{
+				Name: "file", Type: "file", Memory: int(t.memory), Match: everything,
+				Batch: Batch{Messages: t.messages, Buffer: int(t.buffer), Flush: time.Duration(t.flush)},
+			},
+			Path: path, Compress: compress, Level: max(t.gzip, 1), Mode: mode, DirMode: 0o750,
+			Text: Text{Format: "raw", Escape: "none"}, Owner: Owner{-1, -1}, MaxOpen: 16,
+		}},
+	}, nil
+}
+
+var everything = Match{Severity: SeverityRange{0, 7}}
+
+// lines of pipe and exec: whole ones whatever comes.
+var plainLines = Lines{MaxLine: 1 << 20, PartialTimeout: 5 * time.Second}
+
+func pipeCommand() *cobra.Command {
+	var to toFile
+	cmd := &cobra.Command{
+		Use:   "pipe --to PATH",
+		Short: "Lines from standard input to a file, no config needed",
+		Args:  cobra.NoArgs,
+	}
+	to.add(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		conf, err := to.config(cmd.Flags())
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		conf.Stdin = []StdinSource{{
+			Input: Input{Name: "stdin", Type: "stdin", WhenFull: WhenFull{Mode: Block}, Sinks: []string{"file"}},
+			Lines: plainLines, Severity: info,
+		}}
+		signals := make(chan os.Signal, 16)
+		signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
+		d, err := newPlainDaemon(conf)
+		if err != nil {
+			return err
+		}
+		d.start()
+		for {
+			select {
+			case <-d.idle:
+				return d.shutDown(signals)
+			case s := <-signals:
+				if s != unix.SIGUSR1 {
+					return d.shutDown(signals)
+				}
+				d.reopen()
+			}
+		}
+	}
+	return cmd
+}
+
+// newPlainDaemon is a daemon without a config file, control socket or systemd.
+func newPlainDaemon(conf *Config) (*daemon, error) {
+	log, own := newLogger(conf.Log)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ)
+	limitHeap()
+	d := &daemon{log: log, own: own, plain: true}
+	return d, d.open(conf)
+}
+
+// textValue makes a flag of a value that reads text.
+type textValue struct {
+	value interface {
+		UnmarshalText([]byte) error
+		MarshalText() ([]byte, error)
+	}
+	kind string
+}
+
+func (v textValue) Set(s string) error { return v.value.UnmarshalText([]byte(s)) }
+func (v textValue) String() string {
+	if v.value == nil {
+		return ""
+	}
+	return text(v.value)
+}
+func (v textValue) Type() string { return v.kind }
+
+func parseMode(s string) (os.FileMode, error) {
+	m, err := scalars[reflect.TypeFor[os.FileMode]()].parse(s)
+	if err != nil {
+		return 0, err
+	}
+	return m.(os.FileMode), nil
+}
