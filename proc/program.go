@@ -39,12 +39,12 @@ type Config struct {
 	Autostart    bool
 	Autorestart  Restart
 	ExitCodes    []int         // expected ones
-	StartSecs    time.Duration // a program that lives so long has started
+	StartWait    time.Duration // a program that lives so long has started (startsecs)
 	StartRetries int           // quick failures in a row that are tried again; -1: all
 	Backoff      Backoff
 
 	StopSignal  unix.Signal
-	StopWait    time.Duration // then KILL
+	StopWait    time.Duration // then KILL (stopwaitsecs)
 	StopAsGroup bool          // StopSignal goes to the group, and so does KILL
 	KillAsGroup bool          // KILL goes to the group
 
@@ -214,14 +214,12 @@ func (p *Program) cycle(stop <-chan struct{}) {
 		p.enter(c)
 		p.log.Info().Int("pid", c.pid).Msg("started")
 		up, ordered := p.watch(c, stop)
-		ended := time.Now()
 		if ordered {
 			p.setState(Stopping)
 			c.halt(&p.cfg)
-			ended = time.Now()
 		}
+		end = ending{up: up, code: c.cmd.ProcessState.ExitCode(), ran: time.Since(c.started)}
 		c.settle()
-		end = ending{up: up, code: c.cmd.ProcessState.ExitCode(), ran: ended.Sub(c.started)}
 		if ordered {
 			p.stopped(c, end)
 			return
@@ -230,12 +228,12 @@ func (p *Program) cycle(stop <-chan struct{}) {
 	p.pause(p.ended(c, err, end), stop)
 }
 
-// watch waits for the child to exit (up says whether it lived for StartSecs)
+// watch waits for the child to exit (up says whether it lived for StartWait)
 // or for an order to stop it.
 func (p *Program) watch(c *child, stop <-chan struct{}) (up, ordered bool) {
-	timer := time.NewTimer(p.cfg.StartSecs)
+	timer := time.NewTimer(p.cfg.StartWait)
 	defer timer.Stop()
-	if up = p.cfg.StartSecs <= 0; up {
+	if up = p.cfg.StartWait <= 0; up {
 		p.setState(Running)
 	}
 	for {

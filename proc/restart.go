@@ -28,7 +28,7 @@ type State int
 // The states (supervisord manual, "Process States").
 const (
 	Stopped  State = iota // not started yet, or stopped by an order
-	Starting              // started less than StartSecs ago
+	Starting              // started less than StartWait ago
 	Running
 	Backingoff // waits for its next start
 	Stopping
@@ -42,7 +42,7 @@ func (s State) String() string { return stateNames[s] }
 
 // ending is how one run of a program ended.
 type ending struct {
-	up   bool          // it had lived for StartSecs
+	up   bool          // it had lived for StartWait
 	code int           // exit code; -1: a signal, or it could not be started
 	ran  time.Duration // how long
 }
@@ -54,7 +54,7 @@ type restarts struct {
 	retries int // quick failures in a row that are tried again; -1: all
 	backoff Backoff
 
-	quick   int // endings in a row before StartSecs
+	quick   int // endings in a row before StartWait
 	crashes int // endings in a row that were failures, without a healthy run
 }
 
