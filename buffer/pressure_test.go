@@ -117,15 +117,27 @@ func TestHysteresis(t *testing.T) {
 // none left; where it is the sink that holds it, they stay open.
 func TestManyLines(t *testing.T) {
 	t.Run("hold the memory", func(t *testing.T) {
-		b := newBuffer(t, 32, Limits{1 << 20, 4 * PageSize, time.Hour})
+		b := newBuffer(t, 32, Limits{1 << 20, 8 * PageSize, time.Hour})
+		if !open(b, "large", 4*PageSize, 0) {
+			t.Fatal("no memory")
+		}
+		var times [][]string
 		for i := range 1000 {
 			mustAdd(t, b, fmt.Sprint(i), "a line")
 			keys, all := pressed(b)
-			if len(keys) > 0 && len(keys) < 8 {
-				t.Fatalf("%d: sealed %d batches, too few to matter", i, len(keys))
+			if len(keys) > 0 {
+				times = append(times, keys)
 			}
 			for _, bt := range all {
 				b.Done(bt, 0, "")
+			}
+		}
+		if len(times) < 2 || !slices.Equal(times[0], []string{"large"}) {
+			t.Errorf("sealed first: %q", times)
+		}
+		for _, keys := range times[1:] {
+			if len(keys) < 8 {
+				t.Errorf("sealed only %q", keys)
 			}
 		}
 	})
@@ -171,6 +183,42 @@ func TestWaitForRoom(t *testing.T) {
 	}
 	if !open(b, "large", 4*PageSize, 0) {
 		t.Error("all is free, and four pages are refused")
+	}
+}
+
+// A key whose last batch was large begins as large only where there is plenty.
+func TestSizesWithoutMemory(t *testing.T) {
+	b := newBuffer(t, 16, Limits{1 << 20, 8 * PageSize, time.Hour})
+	other := b.share.arena.Share(0)
+	b.share.Resize(0)
+	b.reached["busy"] = 4 * PageSize
+	begin := func(what string, want int) {
+		t.Helper()
+		mustAdd(t, b, "busy", "a line")
+		if got := cap(b.open["busy"].data) / PageSize; got != want {
+			t.Errorf("%s: begins with %d pages, want %d", what, got, want)
+		}
+		b.Seal(ByReopen)
+		b.reached["busy"] = 4 * PageSize
+		deliver(b)
+	}
+	begin("all is free", 4)
+	other.take(8 * PageSize)
+	other.take(4 * PageSize)
+	other.take(2 * PageSize)
+	begin("two pages are free", 1)
+}
+
+// While memory is low, all keys begin small.
+func TestSizesUnderPressure(t *testing.T) {
+	b := newBuffer(t, 32, Limits{1 << 20, 17 * PageSize, time.Hour})
+	for key, pages := range map[string]int{"a": 16, "b": 8, "c": 1} {
+		open(b, key, pages*PageSize, 0)
+	}
+	b.reached["busy"] = 4 * PageSize // of 7
+	mustAdd(t, b, "busy", "a line")
+	if got := cap(b.open["busy"].data); got != PageSize {
+		t.Errorf("begins with %d bytes", got)
 	}
 }
 
