@@ -91,7 +91,7 @@ func (b *Buffer) Begin() { b.mu.Lock() }
 func (b *Buffer) End() { b.mu.Unlock() }
 
 // Room returns a channel that is closed when memory is given back the next
-// time.
+// time, by whichever sink. Take it first, then try, then wait for it.
 func (b *Buffer) Room() <-chan struct{} { return b.share.arena.Room() }
 
 // IsOpen reports whether key has an open batch. The caller is between Begin

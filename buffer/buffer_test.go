@@ -73,8 +73,10 @@ func TestAppendWithoutLF(t *testing.T) {
 	frame := []byte(strings.Repeat("x", PageSize/2))
 	b.Begin()
 	defer b.End()
-	if !b.Append(nil, frame, false, time.Now()) || !b.Append(nil, frame, false, time.Now()) {
-		t.Fatal("two halves of a page do not fit into it")
+	for range 2 {
+		if !b.Append(nil, frame, false, time.Now()) {
+			t.Fatal("two halves of a page do not fit into it")
+		}
 	}
 	if bt := b.queue[b.head]; bt.Cause != ByBytes || bt.Messages != 2 || len(bt.Bytes()) != PageSize {
 		t.Errorf("%d messages, %d bytes, by %v", bt.Messages, len(bt.Bytes()), bt.Cause)
