@@ -178,12 +178,12 @@ func FuzzConfig(f *testing.F) {
 		}
 	}
 	noSystemd(f)
-	f.Chdir(f.TempDir())
+	path := write(f, "conf.toml", "")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := os.WriteFile("conf.toml", data, 0o600); err != nil {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cfg, err := Load("conf.toml")
+		cfg, err := Load(path)
 		if err == nil {
 			checkPrint(t, cfg)
 			return
@@ -194,7 +194,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		last := strings.Count(string(data), "\n") + 1
 		for _, e := range errs {
-			if e.File == "conf.toml" && (e.Line < 0 || e.Line > last) || e.Text == "" {
+			if e.File == path && (e.Line < 0 || e.Line > last) || e.Text == "" {
 				t.Errorf("of %d lines: %v", last, e)
 			}
 		}

@@ -291,7 +291,6 @@ func TestLoadTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Streams[0].Match.Message.MatchString("aaazd") // using one must not tell them apart
-	a.Syslog[0].Timezone.String()
 	time.Now().In(a.Syslog[0].Timezone)
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("two loads of one file differ:\n%+v\n%+v", a, b)
