@@ -12,8 +12,11 @@ const maxEmpty = 3
 
 // window is the shortest time over which a rate is measured. Drains without a
 // sleep between them are microseconds apart: one message among them would look
-// like a flood.
-const window = MinSleep / 2
+// like a flood. But it ends early after maxQuiet of them that found nothing.
+const (
+	window   = MinSleep / 2
+	maxQuiet = 8
+)
 
 // Pace decides how long a loop sleeps before its next drain: interrupt
 // moderation in user space. It follows the rate at which units (datagrams, or
@@ -23,14 +26,15 @@ const window = MinSleep / 2
 // ready, and parked.
 type Pace struct {
 	Target      int           // units wanted per wake-up
-	MaxInterval time.Duration // the longest sleep
+	MaxInterval time.Duration // the longest sleep; at least MinSleep is taken
 	Burst       int           // units a second that a sudden burst may bring: the queue must hold it for one sleep; 0: any
 
 	rate     float64       // units per nanosecond, smoothed
 	interval time.Duration // what was slept last; 0 after drains without a sleep
 	units    int           // drained in the current window
 	elapsed  time.Duration // of the current window
-	empty    int           // drains in a row that found nothing
+	empty    int           // drains in a row that found nothing after a sleep
+	quiet    int           // and without one
 	flowing  bool          // not parked: the time since the last drain says something
 }
 
@@ -42,10 +46,13 @@ func (p *Pace) Next(units int, elapsed time.Duration, room int) (sleep time.Dura
 	if !p.flowing {
 		return p.resume(units, room)
 	}
-	if units > 0 {
-		p.empty = 0
-	} else if p.interval > 0 {
+	switch {
+	case units > 0:
+		p.empty, p.quiet = 0, 0
+	case p.interval > 0:
 		p.empty++
+	default:
+		p.quiet++
 	}
 	if p.empty >= maxEmpty {
 		*p = Pace{Target: p.Target, MaxInterval: p.MaxInterval, Burst: p.Burst}
@@ -53,11 +60,11 @@ func (p *Pace) Next(units int, elapsed time.Duration, room int) (sleep time.Dura
 	}
 	p.units += units
 	p.elapsed += elapsed
-	if p.elapsed < window {
+	if p.elapsed < window && p.quiet < maxQuiet {
 		return p.interval, false
 	}
-	last := float64(p.units) / float64(p.elapsed)
-	p.units, p.elapsed = 0, 0
+	last := float64(p.units) / float64(max(1, p.elapsed))
+	p.units, p.elapsed, p.quiet = 0, 0, 0
 	p.rate += (last - p.rate) / 2
 	p.interval = p.limit(max(p.rate, last), room)
 	return p.interval, false
@@ -80,7 +87,7 @@ func (p *Pace) resume(units, room int) (time.Duration, bool) {
 // limit is the interval for a rate. It may be twice the last one at most: a
 // pause in a stream must not be taken for its end.
 func (p *Pace) limit(rate float64, room int) time.Duration {
-	longest := min(p.MaxInterval, max(MinSleep, 2*p.interval))
+	longest := max(MinSleep, min(p.MaxInterval, 2*p.interval))
 	if p.Burst > 0 {
 		hold := time.Duration(float64(room) / float64(p.Burst) * float64(time.Second))
 		longest = min(longest, max(MinSleep, hold))

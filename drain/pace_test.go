@@ -78,6 +78,13 @@ func TestPace(t *testing.T) {
 			{101, time.Second, 0, false},
 			{0, ms, ms, false},
 		}},
+		{"woken into a full queue, and no more comes", udp, 400, []step{
+			{101, time.Second, 0, false},
+			{1, ms / 100, 0, false},
+			{0, ms / 1000, 0, false}, {0, ms / 1000, 0, false}, {0, ms / 1000, 0, false}, {0, ms / 1000, 0, false},
+			{0, ms / 1000, 0, false}, {0, ms / 1000, 0, false}, {0, ms / 1000, 0, false},
+			{0, ms / 1000, ms, false},
+		}},
 		{"room for a burst", Pace{Target: 512, MaxInterval: 20 * ms, Burst: 300_000}, 1200, []step{
 			{1, ms, ms, false},
 			{1, ms, 2 * ms, false},
@@ -87,6 +94,13 @@ func TestPace(t *testing.T) {
 		{"no room for a burst of a millisecond", Pace{Target: 512, MaxInterval: 20 * ms, Burst: 300_000}, 12, []step{
 			{1, ms, ms, false},
 			{1, ms, ms, false},
+		}},
+		{"a cap below what can be slept", Pace{Target: 512, MaxInterval: ms / 4}, 6000, []step{
+			{1, ms, ms, false},
+			{1, ms, ms, false},
+			{0, ms, ms, false},
+			{0, ms, ms, false},
+			{0, ms, 0, true},
 		}},
 		{"next to no room", udp, 0, []step{
 			{1, ms, 0, false},
