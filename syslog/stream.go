@@ -96,12 +96,17 @@ type listener interface {
 
 // ListenStream binds, or adopts, a socket. Errors name the address.
 func ListenStream(cfg StreamConfig) (*Stream, error) {
-	s := &Stream{cfg: cfg, local: cfg.Network == "unix", conns: make(map[*conn]struct{})}
-	s.batches.New = func() any { ms := make([]Message, 0, batchSize); return &ms }
+	s := newStream(cfg)
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("listen %s://%s: %w", cfg.Network, cfg.Address, err)
 	}
 	return s, nil
+}
+
+func newStream(cfg StreamConfig) *Stream {
+	s := &Stream{cfg: cfg, local: cfg.Network == "unix", conns: make(map[*conn]struct{})}
+	s.batches.New = func() any { ms := make([]Message, 0, batchSize); return &ms }
+	return s
 }
 
 func (s *Stream) open() error {

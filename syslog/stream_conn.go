@@ -27,10 +27,6 @@ const freeFrame = 4 << 10
 // reservePause is how often a connection asks again for memory.
 const reservePause = 20 * time.Millisecond
 
-// finishTime is how long a connection may go on giving what its peer sends
-// while the daemon stops.
-const finishTime = 200 * time.Millisecond
-
 // tlsHandshake is the first byte of a TLS connection (RFC 8446 section 5.1).
 const tlsHandshake = 0x16
 
@@ -226,20 +222,22 @@ func (c *conn) reserveOrWait() bool {
 	return true
 }
 
-// drain takes what the kernel holds of the connection, until a read would
-// block, and for a short time only if the peer goes on sending.
+// drain takes what the kernel holds of the connection. What its peer sends
+// meanwhile is no part of it, or a busy one would never end; one read more
+// tells whether the peer had ended the stream itself.
 func (c *conn) drain() {
 	c.nc.SetReadDeadline(time.Time{})
-	ended, until := false, time.Now().Add(finishTime)
-	for !ended && c.reserve() && time.Now().Before(until) {
+	ended := false
+	for left := heldByKernel(c.nc); !ended && left >= 0 && c.reserve(); {
 		n, err := readNow(c.nc, c.framer.Space(maxRead))
-		if err != nil {
+		if err != nil { // EAGAIN, or a broken connection
 			break
 		}
 		c.framer.Filled(n)
 		if n > 0 && !c.take() {
 			return
 		}
+		left -= n
 		ended = n == 0
 	}
 	c.framer.End()
@@ -247,19 +245,32 @@ func (c *conn) drain() {
 	c.take()
 }
 
+// heldByKernel is how many bytes have arrived and were not read (tcp(7), unix(7)).
+func heldByKernel(nc net.Conn) (n int) {
+	control(nc, func(fd int) (err error) {
+		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return err
+	})
+	return n
+}
+
 // readNow is a read that never waits: EAGAIN where nothing is there.
 func readNow(nc net.Conn, b []byte) (n int, err error) {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return 0, unix.EAGAIN
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	rerr := raw.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), b)
-		return true
+	err = control(nc, func(fd int) (err error) {
+		n, err = unix.Read(fd, b)
+		return err
 	})
-	return max(n, 0), errors.Join(err, rerr)
+	return max(n, 0), err
+}
+
+// control calls f with a connection's descriptor, which stays open meanwhile.
+func control(nc net.Conn, f func(fd int) error) error {
+	raw, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cerr := raw.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
+		return cerr
+	}
+	return err
 }
