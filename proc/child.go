@@ -1,9 +1,14 @@
 package proc
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -43,7 +48,7 @@ func (p *Program) start() (*child, error) {
 			Path:        path,
 			Args:        p.cfg.Command,
 			Dir:         p.cfg.Directory,
-			Env:         append(os.Environ(), p.cfg.Environment...),
+			Env:         append(environment(), p.cfg.Environment...),
 			SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		},
 		exited:  make(chan struct{}),
@@ -52,6 +57,9 @@ func (p *Program) start() (*child, error) {
 	pipes, writers, err := p.openPipes()
 	if err != nil {
 		return nil, err
+	}
+	if p.cfg.Stdin != nil {
+		c.cmd.Stdin = p.cfg.Stdin
 	}
 	c.cmd.Stdout, c.cmd.Stderr = writers[0], writers[len(writers)-1]
 	c.started = time.Now()
@@ -68,6 +76,15 @@ func (p *Program) start() (*child, error) {
 	})
 	p.read(c, pipes)
 	return c, nil
+}
+
+// environment is ours, without what systemd told the daemon alone: a program
+// that speaks sd_notify(3) would speak for it.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" || name == "WATCHDOG_PID"
+	})
 }
 
 // openPipes makes the pipe for stdout and, unless it is redirected, the one
@@ -159,7 +176,7 @@ func (c *child) halt(cfg *Config) {
 	}
 }
 
-// groupEnds waits until no process of the group is left, or until timeout. The
+// groupEnds waits until no process of the group is alive, or until timeout. The
 // child must have been reaped.
 func (c *child) groupEnds(timeout <-chan time.Time) bool {
 	tick := time.NewTicker(groupPoll)
@@ -172,7 +189,7 @@ func (c *child) groupEnds(timeout <-chan time.Time) bool {
 				break
 			}
 		}
-		if unix.Kill(-c.pid, 0) == unix.ESRCH {
+		if unix.Kill(-c.pid, 0) == unix.ESRCH || !groupLives(c.pid) {
 			return true
 		}
 		select {
@@ -181,4 +198,26 @@ func (c *child) groupEnds(timeout <-chan time.Time) bool {
 			return false
 		}
 	}
+}
+
+// groupLives looks for a process of the group that is no zombie: those are
+// gone for all but process 1, which in a container may never reap them.
+func groupLives(group int) bool {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		return true // no /proc: kill(2) has to be believed
+	}
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		// PID (COMM) STATE PPID PGRP ...: the name may hold anything
+		// (proc_pid_stat(5)).
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+			return true
+		}
+	}
+	return false
 }

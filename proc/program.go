@@ -35,6 +35,7 @@ type Config struct {
 	Directory      string   // "" is ours
 	Environment    []string // KEY=VALUE, added to ours
 	RedirectStderr bool     // both streams on one pipe, as "stdout"
+	Stdin          *os.File // nil: /dev/null
 
 	Autostart    bool
 	Autorestart  Restart

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,8 @@ type daemon struct {
 	poller    *drain.Poller
 	inherited inherited
 	baselines *baselines
-	plain     bool // pipe or exec: its own log tells of trouble only
+	plain     bool     // pipe or exec: its own log tells of trouble only
+	stdin     *os.File // of programs; nil: /dev/null
 
 	giveUp chan struct{} // closed when what is not delivered yet stays so
 	idle   chan struct{} // closed when the last feed has ended by itself

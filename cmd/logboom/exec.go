@@ -31,7 +31,7 @@ func execCommand() *cobra.Command {
 		signals := make(chan os.Signal, 64)
 		signal.Notify(signals)
 		signal.Reset(unix.SIGTTIN, unix.SIGTTOU, unix.SIGTSTP)
-		d, err := newPlainDaemon(conf)
+		d, err := newPlainDaemon(conf, os.Stdin)
 		if err != nil {
 			return &exitError{exitFailed, err}
 		}

@@ -236,8 +236,8 @@ func (d *daemon) openProgram(f *feed, s Program) error {
 	}
 	p, err := proc.New(proc.Config{
 		Name: s.Name, Command: s.Command, Directory: s.Directory, Environment: environment,
-		RedirectStderr: s.RedirectStderr, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
-		ExitCodes: s.ExitCodes, StartSecs: s.StartSecs, StartRetries: s.StartRetries,
+		RedirectStderr: s.RedirectStderr, Stdin: d.stdin, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
+		ExitCodes: s.ExitCodes, StartWait: s.StartSecs, StartRetries: s.StartRetries,
 		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),

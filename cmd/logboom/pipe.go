@@ -102,7 +102,7 @@ func pipeCommand() *cobra.Command {
 		}}
 		signals := make(chan os.Signal, 16)
 		signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
-		d, err := newPlainDaemon(conf)
+		d, err := newPlainDaemon(conf, nil)
 		if err != nil {
 			return err
 		}
@@ -123,11 +123,11 @@ func pipeCommand() *cobra.Command {
 }
 
 // newPlainDaemon is a daemon without a config file, control socket or systemd.
-func newPlainDaemon(conf *Config) (*daemon, error) {
+func newPlainDaemon(conf *Config, stdin *os.File) (*daemon, error) {
 	log, own := newLogger(conf.Log)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ)
 	limitHeap()
-	d := &daemon{log: log, own: own, plain: true}
+	d := &daemon{log: log, own: own, plain: true, stdin: stdin}
 	return d, d.open(conf)
 }
 
