@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// checkCommand is Load and its errors. It opens no socket, makes no file and
+// starts nothing, so it can be run beside the daemon, and before a reload.
 func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -13,14 +15,14 @@ func checkCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	path := configFlag(cmd)
-	print := cmd.Flags().Bool("print", false, "print the effective config, defaults included")
+	effective := cmd.Flags().Bool("print", false, "print the effective config, with defaults and with what ${env:} and ${file:} insert")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := Load(*path)
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
 		out := []byte(*path + ": ok\n")
-		if *print {
+		if *effective {
 			out = appendConfig(nil, cfg)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s", out)

@@ -68,7 +68,9 @@ type place struct{ file, line int }
 // failed stands in the tree for a value that was already complained about.
 type failed struct{}
 
-// errorf records an error at a key.
+// errorf records an error at a key. It never ends the reading: whoever finds
+// an error leaves the default in place, or nothing, and goes on, so that one
+// run of check shows all there is to mend.
 func (d *decoder) errorf(at, format string, args ...any) {
 	p := d.place(at)
 	d.errs = append(d.errs, Error{File: d.files[p.file], Line: p.line, Key: at, Text: fmt.Sprintf(format, args...), file: p.file})
@@ -77,6 +79,8 @@ func (d *decoder) errorf(at, format string, args ...any) {
 // place is where a key is, or else the nearest table or list around it.
 func (d *decoder) place(at string) place {
 	for at != "" {
+		// A key in quotes may hold a dot: then a shorter text is tried that
+		// names nothing, and the table around it is found all the same.
 		if p, ok := d.where[at]; ok {
 			return p
 		}
@@ -93,9 +97,11 @@ func (d *decoder) err() error {
 	if len(d.errs) == 0 {
 		return nil
 	}
+	// Tables of Go have no order: the errors get that of the text.
 	slices.SortFunc(d.errs, func(a, b Error) int {
 		return cmp.Or(a.file-b.file, a.Line-b.Line, cmp.Compare(a.Key, b.Key), cmp.Compare(a.Text, b.Text))
 	})
+	// One value that is meant for two fields is wrong for both.
 	d.errs = slices.Compact(d.errs)
 	return d.errs
 }
@@ -173,7 +179,9 @@ func fields(v reflect.Value) (known []field, later []string) {
 	return known, later
 }
 
-// table fills dst, a pointer to a struct, from a table.
+// table fills dst, a pointer to a struct that holds the defaults, from a
+// table of the tree. Keys are taken in the order of the struct, those that it
+// does not have are refused.
 func (d *decoder) table(at string, t map[string]any, dst any) {
 	known, later := fields(reflect.ValueOf(dst).Elem())
 	var names []string
@@ -196,7 +204,9 @@ func (d *decoder) table(at string, t map[string]any, dst any) {
 	}
 }
 
-// effects complains about keys of a filled section that have no effect in it.
+// effects complains about keys of a filled section that have no effect in it:
+// who sets one believes that it does something. It comes after the section
+// was completed, since its kinds depend on values, also on defaults.
 func (d *decoder) effects(at string, t map[string]any, section kinder) {
 	known, _ := fields(reflect.ValueOf(section).Elem())
 	for i := range known {
@@ -208,7 +218,8 @@ func (d *decoder) effects(at string, t map[string]any, section kinder) {
 	}
 }
 
-// unknown complains about a key that a section does not have.
+// unknown complains about a key that a section does not have, and helps: it
+// may be one of a later version, a slip of the pen, or in the wrong place.
 func (d *decoder) unknown(at, name string, known, later []string) {
 	if slices.Contains(later, name) {
 		d.errorf(at, "is not supported yet")
@@ -221,7 +232,8 @@ func (d *decoder) unknown(at, name string, known, later []string) {
 	}
 }
 
-// set fills one field from a value of the tree.
+// set fills one field from a value of the tree, as the field's type and
+// options say. The order of the cases matters: options go before types.
 func (d *decoder) set(at string, f *field, v any) {
 	_, bad := v.(failed)
 	if bad || v == "auto" && f.has("auto") {
@@ -230,7 +242,7 @@ func (d *decoder) set(at string, f *field, v any) {
 	dst := f.value
 	_, isTable := v.(map[string]any)
 	switch {
-	case f.has("each") && !isTable:
+	case f.has("each") && !isTable: // severity = "info": of every stream
 		known, _ := fields(dst)
 		for i := range known {
 			d.set(at, &known[i], v)
@@ -268,6 +280,8 @@ func (d *decoder) composite(at string, f *field, v any) {
 			d.errorf(at, "must be a list, not %s", show(v))
 			return
 		}
+		// A fresh list, never nil: the default is replaced, not added to, and
+		// an empty list is told from none.
 		dst.Set(reflect.MakeSlice(dst.Type(), len(list), len(list)))
 		for i, e := range list {
 			d.set(element(at, i), &field{tag: f.tag, value: dst.Index(i)}, e)
@@ -312,7 +326,7 @@ func (d *decoder) command(at string, f *field, v any) {
 			return
 		}
 	} else {
-		before := len(d.errs)
+		before := len(d.errs) // a word that is no string is enough to say
 		d.composite(at, f, v)
 		if len(d.errs) > before {
 			return
@@ -332,7 +346,8 @@ func isScalar(t reflect.Type) bool {
 	return foreign || t.Kind() == reflect.String || t == reflect.TypeFor[int]() || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// scalar fills a field whose value is one word or number.
+// scalar fills a field whose value is one word or number. An error leaves the
+// field as it was, and quotes the value.
 func (d *decoder) scalar(f *field, v any) error {
 	dst := f.value
 	if dst.Type() == reflect.TypeFor[int]() || dst.Type() == reflect.TypeFor[time.Duration]() {
@@ -343,6 +358,7 @@ func (d *decoder) scalar(f *field, v any) error {
 		return err
 	}
 	s, ok := v.(string)
+	// autorestart = true: a boolean is a word where the enum has it.
 	if b, isBool := v.(bool); isBool && slices.Contains(f.allowed(), "true") {
 		s, ok = strconv.FormatBool(b), true
 	}
@@ -362,6 +378,8 @@ func (d *decoder) scalar(f *field, v any) error {
 	if u, ok := dst.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return u.UnmarshalText([]byte(s))
 	}
+	// What is left are paths, addresses and templates, and the system takes
+	// none of them with a NUL.
 	if strings.Contains(s, "\x00") {
 		return fmt.Errorf("%q holds a NUL byte", s)
 	}
@@ -426,7 +444,7 @@ func (f *field) parse(v any) (int64, error) {
 	}
 	isTime := f.value.Type() == reflect.TypeFor[time.Duration]()
 	switch {
-	case isTime && isInt && (f.has("seconds") || n == 0):
+	case isTime && isInt && (f.has("seconds") || n == 0): // 0 needs no unit
 		return parseDuration(s + "s")
 	case isTime && isString:
 		return parseDuration(s)
@@ -447,6 +465,7 @@ func (f *field) parse(v any) (int64, error) {
 	return n, nil
 }
 
+// parseDuration is a time in nanoseconds.
 func parseDuration(s string) (int64, error) {
 	var d Duration
 	err := d.UnmarshalText([]byte(s))

@@ -8,7 +8,8 @@ import (
 
 // expand replaces ${env:NAME}, ${file:PATH} and $$ in every string of a part
 // of the tree: tables and lists in place, a string by the value returned. A
-// string that cannot be expanded becomes failed{}.
+// string that cannot be expanded becomes failed{}, so that it is complained
+// about once, and its key still counts as set.
 func (d *decoder) expand(at string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -70,6 +71,8 @@ func (d *decoder) expandString(s string, quote *strings.Replacer) (string, error
 			}
 			s = s[2:]
 		case strings.HasPrefix(s, "${env:"), strings.HasPrefix(s, "${file:"):
+			// What was inserted is not looked at again: a secret may hold
+			// anything.
 			name, rest, ok := strings.Cut(s[2:], "}")
 			if !ok {
 				return "", fmt.Errorf("%q has no closing brace", s)
@@ -83,7 +86,7 @@ func (d *decoder) expandString(s string, quote *strings.Replacer) (string, error
 			}
 			out.WriteString(value)
 			s = rest
-		default:
+		default: // a variable of a template, or just a dollar
 			out.WriteByte('$')
 			s = s[1:]
 		}
@@ -101,6 +104,7 @@ func (d *decoder) insert(name string) (string, error) {
 		return value, nil
 	}
 	path := strings.TrimPrefix(name, "file:")
+	// Secrets are files with one line, written by an editor or by echo.
 	data, err := readRegular(d.abs(path), maxSecret)
 	if err != nil {
 		return "", fmt.Errorf("file %q: %w", path, err)

@@ -12,7 +12,9 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Bounds of what a config may read, in bytes.
+// Bounds of what a config may read, in bytes: one file of it, and what one
+// ${file:} inserts. Both are far above any real one; a wrong path to something
+// huge is an error instead of a machine out of memory.
 const (
 	maxConfig = 1 << 20
 	maxSecret = 64 << 10
@@ -28,6 +30,9 @@ func Load(path string) (*Config, error) {
 		return nil, Errors{{File: path, Text: err.Error()}}
 	}
 	d := &decoder{base: base, where: make(map[string]place)}
+	// Files are read first, all of them; then strings are expanded, on one
+	// tree; then it is decoded. With a file missing the rest would only lead
+	// to errors that are none.
 	tree, _ := d.read(path)
 	tree = d.include(tree)
 	if tree == nil {
@@ -60,6 +65,8 @@ func (d *decoder) read(path string) (map[string]any, map[string]int) {
 		d.errs = append(d.errs, e)
 		return nil, nil
 	}
+	// A key that two files set is placed where it was first: merge refuses the
+	// second, and what else is wrong with it can wait.
 	lines := locate(string(data))
 	for at, line := range lines {
 		if _, taken := d.where[at]; !taken {
@@ -85,6 +92,7 @@ func (d *decoder) include(tree map[string]any) map[string]any {
 			// Not d.abs: errors name the files as the main one was named.
 			glob = filepath.Join(filepath.Dir(d.files[0]), glob)
 		}
+		// A pattern may match nothing: conf.d is often empty. A name may not.
 		paths, err := filepath.Glob(glob)
 		if err != nil || paths == nil && !strings.ContainsAny(pattern, `*?[`) {
 			d.errorf(element("include", i), "%q names no file", pattern)
@@ -92,7 +100,7 @@ func (d *decoder) include(tree map[string]any) map[string]any {
 		for _, path := range paths {
 			more, lines := d.read(path)
 			if more == nil {
-				tree = nil
+				tree = nil // but the other files' syntax is looked at
 			}
 			if tree != nil {
 				d.merge(tree, more, lines)

@@ -53,7 +53,7 @@ func appendSection(dst []byte, header string, section any) []byte {
 			continue
 		}
 		if header == "" && f.value.Kind() == reflect.Struct {
-			continue
+			continue // [log] and the like come after all keys of the top
 		}
 		dst = append(dst, f.name...)
 		dst = append(dst, " = "...)
@@ -63,7 +63,8 @@ func appendSection(dst []byte, header string, section any) []byte {
 	return dst
 }
 
-// printed reports whether the field has a value that the config can say.
+// printed reports whether the field has a value that the config can say. An
+// owner that is not set has none, nor has an optional key that is empty.
 func (f *field) printed() bool {
 	if f.has("user") || f.has("group") {
 		return f.value.Int() >= 0
@@ -71,12 +72,14 @@ func (f *field) printed() bool {
 	return !f.has("omitempty") || !f.value.IsZero()
 }
 
-// isTemplateField tells templates, whose dollars are their own.
+// isTemplateField tells templates, whose dollars are their own: they were
+// left alone by expandString, and are printed as they stand.
 func (f *field) isTemplateField() bool {
 	return f.name == "template" || f.name == "path" && !f.has("path")
 }
 
-// appendValue appends what decoder.set reads back as the field's value.
+// appendValue appends what decoder.set reads back as the field's value. Its
+// cases mirror those of set.
 func appendValue(dst []byte, f *field) []byte {
 	v := f.value
 	if f.has("auto") && v.CanInt() && v.Int() == Auto {
@@ -95,7 +98,7 @@ func appendValue(dst []byte, f *field) []byte {
 		switch {
 		case f.isTemplateField():
 			return appendString(dst, v.String())
-		case slices.Contains(f.allowed(), "true") && v.String() != "unexpected":
+		case slices.Contains(f.allowed(), "true") && v.String() != "unexpected": // autorestart
 			return append(dst, v.String()...)
 		}
 		return appendString(dst, escapeDollars(v.String()))
@@ -154,7 +157,7 @@ func appendSeparator(dst []byte, i int) []byte {
 }
 
 // escapeDollars doubles the dollars that decoder.expandString would take for
-// more than themselves.
+// more than themselves, and no others: a regular expression stays readable.
 func escapeDollars(s string) string {
 	if !strings.Contains(s, "$") {
 		return s

@@ -35,7 +35,8 @@ func (d *decoder) references(sources, programs, sinks []section) {
 	}
 }
 
-// sinkList checks one list of sinks and notes those that it feeds.
+// sinkList checks one list of sinks and notes those that it feeds. v is nil
+// where the section has no such list.
 func (d *decoder) sinkList(at string, v any, names []string, fed map[string]bool) {
 	list, isList := v.([]any)
 	if isList && len(list) == 0 && strings.HasSuffix(at, ".sinks") {
@@ -57,6 +58,8 @@ func (d *decoder) sinkList(at string, v any, names []string, fed map[string]bool
 }
 
 // conflicts checks that no two sections claim one address, path or stream.
+// Starting would find most of these too, but not before the first sources
+// have taken messages in; and two writers of one file it would not find.
 func (d *decoder) conflicts(cfg *Config) {
 	claims := make(map[string]string)
 	claim := func(what, at string) {
@@ -74,6 +77,8 @@ func (d *decoder) conflicts(cfg *Config) {
 			d.errorf(join("source", s.Name), "there is one standard input, and %s reads it", join("source", cfg.Stdin[0].Name))
 		}
 	}
+	// Paths with variables are compared as templates: whether two of them meet
+	// depends on messages, and is found when the files are opened.
 	for _, s := range cfg.Files {
 		claim(s.Path, join(join("sink", s.Name), "path"))
 	}
@@ -97,10 +102,12 @@ func (d *decoder) conflicts(cfg *Config) {
 	}
 }
 
-// overlap reports whether two internet addresses cannot both be bound.
+// overlap reports whether two internet addresses cannot both be bound. Names
+// are not looked up: two names of one address pass, and the second bind fails.
 func overlap(a, b Address) bool {
 	hostA, portA, errA := net.SplitHostPort(a.Address)
 	hostB, portB, errB := net.SplitHostPort(b.Address)
+	// Port 0 is any free one.
 	if errA != nil || errB != nil || a.Network != b.Network || portA != portB || portA == "0" {
 		return false
 	}
@@ -113,8 +120,10 @@ func isAny(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// memory checks what sections want of the memory cap: several of the largest
-// thing must fit, and all that is guaranteed.
+// memory checks what sections want of the memory cap. A batch, message or
+// line of a quarter of it is the largest that leaves room for others beside
+// it: one that fills, one that is delivered, and what waits. And all that is
+// guaranteed to sinks must be there.
 func (d *decoder) memory(cfg *Config) {
 	limit := cfg.Memory.Cap / 4
 	check := func(at string, n int) {
@@ -138,7 +147,7 @@ func (d *decoder) memory(cfg *Config) {
 	total := 0
 	for _, o := range cfg.outputs() {
 		at := join("sink", o.Name)
-		if o.Buffer != cfg.Batch.Buffer {
+		if o.Buffer != cfg.Batch.Buffer { // else it was said of [batch]
 			check(join(at, "buffer"), o.Buffer)
 		}
 		if total += max(0, o.Memory); total > cfg.Memory.Cap {

@@ -47,11 +47,13 @@ func homesOf(key string) []string {
 	return homes
 }
 
-// config makes a Config of the whole tree.
+// config makes a Config of the whole tree. What it returns is of use only if
+// there were no errors.
 func (d *decoder) config(tree map[string]any) *Config {
 	cfg := defaultConfig()
 	cfg.RuntimeDir, cfg.StateDir = defaultDirs(os.Getuid(), os.Getenv)
 	sources, programs, sinks := d.named(tree, "source"), d.named(tree, "program"), d.named(tree, "sink")
+	// The top comes first: [batch] is the default of every sink.
 	d.table("", tree, cfg)
 	d.top(cfg)
 	for _, s := range sources {
@@ -177,7 +179,7 @@ func (d *decoder) sectionType(s section, types, later []string) string {
 	v, ok := s.t["type"]
 	typ, isString := v.(string)
 	switch {
-	case !ok:
+	case !ok: // without a type no other key can be judged
 		d.errorf(at, "is required: %s", strings.Join(types, ", "))
 	case !isString:
 		if _, bad := v.(failed); !bad {
@@ -199,11 +201,15 @@ func (s section) isAuto(key string) bool {
 	return !ok || v == "auto"
 }
 
+// defaultLines are those of every pipe.
 func defaultLines() Lines {
 	return Lines{MaxLine: 1 << 20, PartialTimeout: 5 * time.Second}
 }
 
-// source adds one source to cfg.
+// source adds one source to cfg. A FIFO and a program share the default of
+// waiting for a second: a slow compressor then loses no line, and a full disk
+// does not stop the writer. Standard input belongs to a pipeline, in which the
+// writer is expected to wait.
 func (d *decoder) source(cfg *Config, s section) {
 	switch d.sectionType(s, sourceTypes, nil) {
 	case "syslog":
@@ -219,6 +225,8 @@ func (d *decoder) source(cfg *Config, s section) {
 	}
 }
 
+// syslogSource reads a syslog source. A datagram cannot wait: what is not
+// taken in is dropped by the kernel. A stream can, and its sender will.
 func (d *decoder) syslogSource(s section) SyslogSource {
 	src := SyslogSource{
 		Input:  Input{Name: s.name},
@@ -229,7 +237,7 @@ func (d *decoder) syslogSource(s section) SyslogSource {
 	}
 	d.table(s.at, s.t, &src)
 	if src.Listen.Network == "" {
-		return src
+		return src // complained about; the rest depends on it
 	}
 	d.effects(s.at, s.t, &src)
 	d.socketPath(join(s.at, "listen"), &src.Listen)
@@ -251,6 +259,8 @@ func (d *decoder) socketPath(at string, a *Address) {
 	}
 }
 
+// program reads a program. The defaults are supervisord's, but for
+// killasgroup, which there leaves workers behind.
 func (d *decoder) program(s section) Program {
 	p := Program{
 		Name: s.name, Autostart: true, Autorestart: "unexpected", ExitCodes: []int{0},
@@ -314,7 +324,8 @@ func (d *decoder) sink(cfg *Config, s section) {
 	}
 }
 
-// text completes how a sink writes its messages.
+// text completes how a sink writes its messages. Notices of gaps are for
+// readers that can tell them from messages: not where messages stand alone.
 func (d *decoder) text(s section, t *Text) {
 	_, formatted := s.t["format"]
 	switch {
@@ -332,6 +343,7 @@ func (d *decoder) text(s section, t *Text) {
 	}
 }
 
+// fileSink reads a file sink.
 func (d *decoder) fileSink(s section, out Output) FileSink {
 	sk := FileSink{
 		Output: out, Level: 1, Text: Text{Escape: "line"},
@@ -352,7 +364,9 @@ func (d *decoder) fileSink(s section, out Output) FileSink {
 	return sk
 }
 
-// filePath checks the template of a file's path and makes it absolute.
+// filePath checks the template of a file's path as it was written, so that
+// errors show that, and makes it absolute. A path with variables is not
+// cleaned: it is no path yet.
 func (d *decoder) filePath(at string, sk *FileSink) {
 	p, err := sink.ParsePath(sk.Path)
 	if err != nil {
@@ -370,6 +384,8 @@ func (d *decoder) filePath(at string, sk *FileSink) {
 	}
 }
 
+// syslogSink reads a forwarding sink. Framing's auto is lf: what every
+// receiver of plain TCP understands.
 func (d *decoder) syslogSink(s section, out Output) SyslogSink {
 	sk := SyslogSink{
 		Output: out, Format: "rfc5424", Framing: "lf", Escape: "line",
@@ -396,6 +412,7 @@ func (d *decoder) syslogSink(s section, out Output) SyslogSink {
 			d.errorf(element(at, i), "%q is there twice", target)
 		}
 	}
+	// Which keys have an effect depends on all targets being known.
 	if !slices.ContainsFunc(sk.Targets, func(a Address) bool { return a.Network == "" }) {
 		d.effects(s.at, s.t, &sk)
 	}

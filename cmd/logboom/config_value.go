@@ -26,7 +26,7 @@ type Size int
 // UnmarshalText reads a size.
 func (s *Size) UnmarshalText(text []byte) error {
 	in := string(text)
-	digits := strings.TrimRight(in, "bBiIkKmMgG")
+	digits := strings.TrimRight(in, "bBiIkKmMgG") // ParseInt refuses what else is there
 	n, err := strconv.ParseInt(digits, 10, 64)
 	shift := 0
 	switch strings.ToLower(in[len(digits):]) {
@@ -69,11 +69,12 @@ const day = 24 * time.Hour
 // UnmarshalText reads a time.
 func (d *Duration) UnmarshalText(text []byte) error {
 	in := string(text)
+	// time.ParseDuration's own errors speak of Go's units.
 	bad := fmt.Errorf(`%q is no time: want a number with a unit, as in "500ms", "1s", "5m", "1h", "7d"`, in)
 	var total time.Duration
 	rest := in
 	if days, after, ok := strings.Cut(in, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
+		n, err := strconv.ParseUint(days, 10, 16) // 179 years; no overflow below
 		if err != nil {
 			return bad
 		}
@@ -294,6 +295,7 @@ var scalars = map[reflect.Type]scalar{
 	reflect.TypeFor[os.FileMode](): {
 		func(s string) (any, error) {
 			n, err := strconv.ParseUint(s, 8, 32)
+			// Bits above have no use here, and os.FileMode has others for them.
 			if err != nil || n > 0o777 {
 				return nil, fmt.Errorf(`%q is no mode: want octal digits up to "0777"`, s)
 			}
@@ -303,6 +305,7 @@ var scalars = map[reflect.Type]scalar{
 	},
 	reflect.TypeFor[netip.Prefix](): {
 		func(s string) (any, error) {
+			// One address is a network of its own; a zone names no network.
 			if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
 				return netip.PrefixFrom(addr, addr.BitLen()), nil
 			}
@@ -327,7 +330,7 @@ var scalars = map[reflect.Type]scalar{
 	reflect.TypeFor[*time.Location](): {
 		func(s string) (any, error) {
 			loc, err := time.LoadLocation(s)
-			if err != nil || s == "" {
+			if err != nil || s == "" { // which LoadLocation takes for UTC
 				return nil, fmt.Errorf(`%q is no time zone: want "Local", "UTC" or a name such as "Europe/Berlin"`, s)
 			}
 			return loc, nil
@@ -355,7 +358,8 @@ func text(v interface{ MarshalText() ([]byte, error) }) string {
 	return string(b)
 }
 
-// parseID is the number of a user, or of a group, given by name or number.
+// parseID is the number of a user, or of a group, given by name or number. A
+// number need not be known to the system.
 func parseID(s string, group bool) (int, error) {
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return int(n), nil

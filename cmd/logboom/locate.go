@@ -13,11 +13,12 @@ import (
 func locate(text string) map[string]int {
 	l := locator{rest: text, line: 1, lines: make(map[string]int)}
 	table := ""
+	// Each turn takes one header or one pair; values follow their keys.
 	for l.space(); l.rest != ""; l.space() {
 		before := len(l.rest)
 		if l.rest[0] == '[' {
 			l.take(1)
-			l.skip('[')
+			l.skip('[') // an array of tables: its elements share one place
 			table = l.key("")
 			l.blank()
 			l.skip(']')
@@ -78,7 +79,8 @@ func (l *locator) takeTo(bytes string) string {
 	return l.take(len(l.rest))
 }
 
-// note keeps the line of a key, the first one if it comes up again.
+// note keeps the line of a key, the first one if it comes up again, as a
+// table does with each dotted key below it.
 func (l *locator) note(at string) {
 	if _, ok := l.lines[at]; !ok {
 		l.lines[at] = l.line
@@ -114,7 +116,8 @@ func (l *locator) pair(table string) {
 	l.value(at)
 }
 
-// value takes a value and notes what it holds below at.
+// value takes a value and notes what it holds below at: the keys of an inline
+// table, and the elements of a list, so that each has its own line.
 func (l *locator) value(at string) {
 	if l.rest == "" {
 		return
@@ -135,7 +138,8 @@ func (l *locator) value(at string) {
 	}
 }
 
-// list takes a list or an inline table with its brackets.
+// list takes a list or an inline table with its brackets. Commas, line ends
+// and comments may stand before and after each of its parts.
 func (l *locator) list(end byte, each func(i int)) {
 	l.take(1)
 	for i := 0; ; i++ {

@@ -28,6 +28,8 @@ func version() string {
 	return describe(info)
 }
 
+// describe words what a build recorded: a release has a version, a checkout
+// its commit and whether it was modified.
 func describe(info *debug.BuildInfo) string {
 	settings := make(map[string]string)
 	for _, s := range info.Settings {
