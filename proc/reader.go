@@ -10,8 +10,9 @@ import (
 	"logboom/drain"
 )
 
-// maxInterval is the longest sleep between two drains of a pipe.
-const maxInterval = 20 * time.Millisecond
+// maxInterval is the longest sleep between two drains of a pipe: a writer that
+// is suddenly faster than ever may fill the pipe, and then waits no longer.
+const maxInterval = 4 * time.Millisecond
 
 // Reader gives out the lines of one pipe.
 type Reader struct {

@@ -90,14 +90,6 @@ func readDrops(fd int) (uint32, error) {
 	return info[skMemInfoDrops], nil
 }
 
-// Keep makes Close leave the socket's file: another Datagram has adopted the
-// socket, and programs go on sending to it.
-func (d *Datagram) Keep() {
-	d.mu.Lock()
-	d.file = nil
-	d.mu.Unlock()
-}
-
 // Close closes the socket and removes the file of a unix socket that
 // ListenDatagram made, if it is still that. Run must have returned, and
 // messages that it handed out are gone. A second Close does nothing.

@@ -345,7 +345,9 @@ func TestDatagramAdopt(t *testing.T) {
 	cfg.FD = old.FD()
 	heir := listenDatagram(t, cfg)
 	send(t, c, "2")
-	old.Keep()
+	if !heir.TakeOver(old) || heir.TakeOver(listenDatagram(t, unixConfig(t, socketPath(t), got.take))) {
+		t.Error("taking over goes by the socket")
+	}
 	stopOld()
 	send(t, c, "3")
 	stop := run(t, heir)
@@ -355,9 +357,13 @@ func TestDatagramAdopt(t *testing.T) {
 			t.Errorf("message %d is %q", i+1, m.text)
 		}
 	}
-	stop()
 	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("the file of an adopted socket is gone: %v", err)
+		t.Errorf("the file of a socket that was taken over is gone: %v", err)
+	}
+	stop()
+	heir.Close()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the file is left: %v", err)
 	}
 }
 

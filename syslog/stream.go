@@ -81,6 +81,8 @@ type Stream struct {
 	// none.
 	batches sync.Pool
 
+	retired chan struct{} // closed by Retire
+
 	mu    sync.Mutex // guards the fields below
 	conns map[*conn]struct{}
 	full  bool // connections are being refused, and that was logged
@@ -104,7 +106,7 @@ func ListenStream(cfg StreamConfig) (*Stream, error) {
 }
 
 func newStream(cfg StreamConfig) *Stream {
-	s := &Stream{cfg: cfg, local: cfg.Network == "unix", conns: make(map[*conn]struct{})}
+	s := &Stream{cfg: cfg, local: cfg.Network == "unix", conns: make(map[*conn]struct{}), retired: make(chan struct{})}
 	s.batches.New = func() any { ms := make([]Message, 0, batchSize); return &ms }
 	return s
 }
@@ -171,15 +173,20 @@ func (s *Stream) use(fd int) error {
 func (s *Stream) Run(stop <-chan struct{}) error {
 	var workers sync.WaitGroup
 	ended := make(chan struct{})
-	workers.Go(func() { // ends with stop or with the accept loop
+	workers.Go(func() { // ends with stop, with Retire or with the accept loop
 		select {
 		case <-stop:
-			s.ln.SetDeadline(time.Unix(1, 0)) // wakes Accept; a closed listener was woken already
+		case <-s.retired:
 		case <-ended:
+			return
 		}
+		s.ln.SetDeadline(time.Unix(1, 0)) // wakes Accept; a closed listener was woken already
 	})
 	err := s.accept(stop, &workers)
 	close(ended)
+	if stopped(s.retired) {
+		s.waitForPeers(stop, &workers)
+	}
 	s.mu.Lock()
 	for c := range s.conns {
 		c.finish()
@@ -190,6 +197,19 @@ func (s *Stream) Run(stop <-chan struct{}) error {
 		return fmt.Errorf("accept on %s://%s: %w", s.cfg.Network, s.address, err)
 	}
 	return nil
+}
+
+// waitForPeers returns when the last connection has ended or stop is closed.
+func (s *Stream) waitForPeers(stop <-chan struct{}, workers *sync.WaitGroup) {
+	ended := make(chan struct{})
+	go func() { // ends with the connections, which end with Run at the latest
+		workers.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-stop:
+	}
 }
 
 // accept is the accept loop: it survives want of descriptors and of memory.
@@ -204,7 +224,7 @@ func (s *Stream) accept(stop <-chan struct{}, workers *sync.WaitGroup) error {
 				s.cfg.Log.Info().Str("address", s.address).Msg("connections are accepted again")
 			}
 			s.serve(nc, workers)
-		case stopped(stop):
+		case stopped(stop), stopped(s.retired):
 			return nil
 		case shortage(err):
 			if pause == 0 {
@@ -323,13 +343,10 @@ func (s *Stream) Stats() StreamStats {
 	}
 }
 
-// Keep makes Close leave the socket's file: another Stream has adopted the
-// socket, and programs go on connecting to it.
-func (s *Stream) Keep() {
-	s.mu.Lock()
-	s.file = nil
-	s.mu.Unlock()
-}
+// Retire ends the accepting of connections, because another Stream has adopted
+// the socket: those that are open are served until their peers close them, or
+// Run's stop is closed. Call it once.
+func (s *Stream) Retire() { close(s.retired) }
 
 // Close closes the socket and removes the file of a unix socket that
 // ListenStream made, if it is still that. Run must have returned. A second

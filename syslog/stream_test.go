@@ -388,7 +388,7 @@ func TestStreamManyMessages(t *testing.T) {
 }
 
 // TestStreamAdopt: the socket goes over to a new listener, whose connections
-// are its own; the file stays.
+// are its own; those of the old one are served until their peers close them.
 func TestStreamAdopt(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
@@ -399,20 +399,29 @@ func TestStreamAdopt(t *testing.T) {
 			}
 			old := listenStream(t, cfg)
 			stopOld := run(t, old)
+			before := dial(t, network, old.Addr())
+			send(t, before, "w\n")
+			got.wait(t, 1)
 			cfg.FD = old.FD()
 			heir := listenStream(t, cfg)
 			if heir.Addr() != old.Addr() {
 				t.Errorf("address %s, was %s", heir.Addr(), old.Addr())
 			}
-			old.Keep()
+			heir.TakeOver(old)
+			old.Retire()
+			c := dial(t, network, heir.Addr())
+			send(t, c, "x\n")
+			run(t, heir)
+			got.wait(t, 2)
+			send(t, before, "y\n")
+			got.wait(t, 3)
+			before.Close()
 			stopOld()
 			if old.FD() != -1 {
 				t.Error("the old one is still open")
 			}
-			c := dial(t, network, heir.Addr()) // waits in the backlog
-			send(t, c, "x\n")
-			run(t, heir)
-			got.wait(t, 1)
+			send(t, c, "z\n")
+			got.wait(t, 4)
 		})
 	}
 }

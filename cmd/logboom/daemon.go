@@ -38,6 +38,7 @@ type daemon struct {
 
 	mu        sync.Mutex // guards what follows: a reload changes it
 	feeds     map[string]*feed
+	retired   []*feed // that serve their last connections
 	outlets   map[string]*outlet
 	lingering []*outlet // removed by a reload, and not empty yet
 }
@@ -140,9 +141,7 @@ func (d *daemon) ended(*feed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.feeds {
-		select {
-		case <-f.done:
-		default:
+		if !f.hasEnded() {
 			return
 		}
 	}
@@ -187,7 +186,7 @@ func (d *daemon) stop() (undelivered uint64) {
 // endFeeds ends some of the feeds, at once, and waits for them.
 func (d *daemon) endFeeds(which func(*feed) bool) {
 	d.mu.Lock()
-	feeds := slices.Collect(maps.Values(d.feeds))
+	feeds := slices.AppendSeq(slices.Clone(d.retired), maps.Values(d.feeds))
 	d.mu.Unlock()
 	var all sync.WaitGroup
 	for _, f := range feeds {

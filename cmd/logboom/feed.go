@@ -112,6 +112,15 @@ func (f *feed) start(ended func(*feed)) {
 	}()
 }
 
+func (f *feed) hasEnded() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // end stops the feed and waits until all that it took is with its sinks.
 func (f *feed) end() {
 	close(f.stop)

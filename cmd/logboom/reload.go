@@ -119,6 +119,7 @@ func (d *daemon) changeOutlets(confs []sink.Config, full map[string]*WhenFull) (
 // successor starts.
 func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[string]*outlet) (settled *sync.WaitGroup) {
 	feeds := make(map[string]*feed)
+	var retired []*feed
 	settled = new(sync.WaitGroup)
 	for _, section := range sections(conf) {
 		name := nameOf(section)
@@ -129,6 +130,11 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 			f.section = section
 		case old != nil:
 			f.succeed(old)
+			if old.retire() {
+				retired = append(retired, old)
+				defer f.start(d.ended)
+				break
+			}
 			settled.Go(func() {
 				old.end()
 				f.start(d.ended)
@@ -145,6 +151,7 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 	}
 	d.mu.Lock()
 	d.feeds = feeds
+	d.retired = append(slices.DeleteFunc(d.retired, (*feed).hasEnded), retired...)
 	d.mu.Unlock()
 	for _, section := range sections(conf) {
 		// An edge that waits for room holds its input until there is some.
@@ -183,6 +190,21 @@ func takeOver(to, from socket) bool {
 		}
 	}
 	return false
+}
+
+// retire ends the accepting of connections by a feed that has a successor.
+// Those that are open are not cut: they bring messages to the same input until
+// their peers close them, or the daemon stops. It returns false, and does
+// nothing, for a feed without connections, which is simply to end.
+func (f *feed) retire() bool {
+	if len(f.sockets) == 0 {
+		return false
+	}
+	stream, ok := f.sockets[0].(*syslog.Stream)
+	if ok {
+		stream.Retire()
+	}
+	return ok
 }
 
 // drain waits for sinks that were removed.
