@@ -123,20 +123,20 @@ func (f *forwarder) Deliver(b *buffer.Batch, giveUp <-chan struct{}) error {
 	}
 	from := f.batch.done
 	err := f.conn.deliver(b.Bytes(), framing, &f.batch, f.conf.WriteTimeout, giveUp)
+	target := f.conf.Targets[f.at]
 	if err != nil {
-		target := f.conf.Targets[f.at]
 		f.drop()
 		return fmt.Errorf("%s: %w", target, err)
 	}
 	f.useful = true
-	if f.conf.Targets[f.at].isStream() {
+	if target.isStream() {
 		f.window.add(b.Bytes()[from:], framing)
 	}
 	if n := f.batch.refused; n > 0 {
 		// A notice is a record too, but no message.
 		return &Refused{
 			Reason: TooLarge, Messages: min(n, b.Messages),
-			Err: fmt.Errorf("%s: %d records too large for a datagram", f.conf.Targets[f.at], n),
+			Err: fmt.Errorf("%s: %d records too large for a datagram", target, n),
 		}
 	}
 	return nil

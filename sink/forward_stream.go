@@ -79,8 +79,8 @@ func prepare(fd int, conf *Forward) error {
 			return os.NewSyscallError("setsockopt SO_SNDBUF", err)
 		}
 	}
-	// A peer that no longer answers is found out even if the few bytes that
-	// wait for it never fill the buffer (tcp(7)).
+	// A peer that no longer answers, or takes nothing, is found out even if
+	// the few bytes that wait for it never fill the buffer (tcp(7)).
 	ms := int(conf.WriteTimeout.Milliseconds())
 	return os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, ms))
 }
