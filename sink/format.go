@@ -83,8 +83,9 @@ type encoder struct {
 	escape   Escape
 	framing  Framing
 	template *Template
-	scratch  []byte
+	scratch  []byte // of the escaped text, then of the framed record
 	record   []byte
+	host     []byte
 }
 
 // encode returns the record of one message, and whether an LF is still to be
@@ -130,8 +131,9 @@ func (e *encoder) appendRecord(dst []byte, m *syslog.Message, o *Origin) []byte 
 	if e.format == Raw {
 		return append(dst, text...)
 	}
+	e.host = o.appendHost(e.host[:0], m)
 	f := syslog.Fields{
-		Priority: m.Priority, Time: m.Time(m.Received, o.Zone), Host: o.host(m),
+		Priority: m.Priority, Time: m.Time(m.Received, o.Zone), Host: e.host,
 		Tag: m.Tag, PID: m.PID, MsgID: m.MsgID, Data: m.Data, Message: text,
 	}
 	if e.format == RFC3164 {
@@ -173,7 +175,8 @@ func (e *encoder) appendJSON(dst []byte, m *syslog.Message, o *Origin) []byte {
 	dst = append(dst, `","received":"`...)
 	dst = m.Received.AppendFormat(dst, layout)
 	dst = append(dst, '"')
-	dst = appendField(dst, "host", o.host(m))
+	e.host = o.appendHost(e.host[:0], m)
+	dst = appendField(dst, "host", e.host)
 	dst = appendField(dst, "program", m.Tag)
 	dst = appendField(dst, "pid", m.PID)
 	dst = appendField(dst, "msgid", m.MsgID)

@@ -20,6 +20,6 @@ func (f *Match) isSet() bool {
 
 func (f *Match) takes(m *syslog.Message) bool {
 	return (f.Severities == 0 || f.Severities>>m.Severity()&1 == 1) &&
-		(len(f.Programs) == 0 || slices.Contains(f.Programs, string(m.Tag))) &&
+		(len(f.Programs) == 0 || slices.ContainsFunc(f.Programs, func(p string) bool { return p == string(m.Tag) })) &&
 		(f.Message == nil || f.Message.Match(m.Message))
 }

@@ -32,16 +32,16 @@ type Origin struct {
 	PID      []byte
 }
 
-// host is a message's host: its own, or the sender's address, or this
-// machine's name.
-func (o *Origin) host(m *syslog.Message) []byte {
+// appendHost appends a message's host: its own, or the sender's address, or
+// this machine's name.
+func (o *Origin) appendHost(dst []byte, m *syslog.Message) []byte {
 	switch {
 	case len(m.Host) > 0:
-		return m.Host
+		return append(dst, m.Host...)
 	case m.Peer != "":
-		return []byte(m.Peer)
+		return append(dst, m.Peer...)
 	}
-	return []byte(o.LocalHost)
+	return append(dst, o.LocalHost...)
 }
 
 // Config is what a sink is made of.

@@ -166,7 +166,7 @@ func (t *Template) append(dst []byte, m *syslog.Message, o *Origin, sink string)
 func (p *part) appendValue(dst []byte, m *syslog.Message, o *Origin, sink string) []byte {
 	switch p.variable {
 	case varHost:
-		return append(dst, o.host(m)...)
+		return o.appendHost(dst, m)
 	case varProgram:
 		return append(dst, m.Tag...)
 	case varPID:
