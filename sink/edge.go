@@ -104,6 +104,7 @@ func (e *Edge) tryLocked(o *Origin, m *syslog.Message) bool {
 	if !s.buf.Append(e.key, record, newline, m.Received) {
 		return false
 	}
+	s.naming.took(1)
 	if gap {
 		s.buf.Told(e.key)
 	}
@@ -187,6 +188,7 @@ func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time
 			if _, gap := s.buf.Gap(e.key); !gap {
 				n, size := s.buf.AppendLines(e.key, text, lines, received)
 				t.Accepted += uint64(n)
+				s.naming.took(n)
 				text, lines = text[size:], lines-n
 			}
 		}

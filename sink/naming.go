@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"hash/maphash"
+
 	"github.com/rs/zerolog"
 
 	"logboom/buffer"
@@ -18,27 +20,35 @@ type naming struct {
 
 	// What variables make of names that senders choose is limited: maxNew of
 	// them a minute; what is over goes to the overflow path. Names are
-	// remembered in two generations, so that those in use stay known.
-	maxNew     int
+	// remembered by a hash, which a sender cannot work out, in two generations,
+	// so that those in use stay known.
+	maxNew     int // 0: no limit
 	minute     int64
-	fresh      int
+	fresh      int  // names that were new in this minute
+	warned     bool // in this minute
+	seed       maphash.Seed
 	known      map[uint64]struct{}
 	previous   map[uint64]struct{}
 	scratch    []byte
 	overflow   string
-	overflowed uint64 // messages
+	over       bool   // the last key is the overflow path
+	overflowed uint64 // messages taken for it
 }
 
 // maxKnown bounds a generation of names.
 const maxKnown = 1 << 16
 
-func newNaming(path *Path, maxNew int, sink string, log zerolog.Logger) naming {
-	n := naming{path: path, sink: sink, log: log, maxNew: maxNew, second: -1}
+func newNaming(sink string, log zerolog.Logger) naming {
+	return naming{sink: sink, log: log, seed: maphash.MakeSeed(), known: make(map[uint64]struct{})}
+}
+
+// set changes the path. Names that were known stay so: a reload is no reason
+// to send what they get to the overflow path.
+func (n *naming) set(path *Path, maxNew int) {
+	n.path, n.maxNew, n.second = path, maxNew, -1
 	if path != nil {
 		n.overflow = path.overflow()
-		n.known = make(map[uint64]struct{})
 	}
-	return n
 }
 
 // fixed reports whether the key does not depend on the message.
@@ -49,8 +59,9 @@ func (n *naming) perBurst() bool {
 	return n.fixed() || !n.path.usesMessage()
 }
 
-// key appends the key of m to dst.
+// key appends the key of m to dst. It is taken or not; if so, took is next.
 func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer) []byte {
+	n.over = false
 	if n.path == nil {
 		return dst
 	}
@@ -59,7 +70,7 @@ func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer)
 		if b.IsOpen(dst) || n.isKnown(m, o) {
 			return dst
 		}
-		n.overflowed++
+		n.over = true
 		return append(dst[:0], n.overflow...)
 	}
 	if second := m.Received.Unix(); second != n.second {
@@ -69,26 +80,23 @@ func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer)
 	return append(dst, n.cached...)
 }
 
+// took counts messages that were taken with the key that was found last.
+func (n *naming) took(messages int) {
+	if n.over {
+		n.overflowed += uint64(messages)
+	}
+}
+
 // isKnown reports whether the name of m is known, or may still become so in
 // this minute.
 func (n *naming) isKnown(m *syslog.Message, o *Origin) bool {
-	var name uint64
-	name, n.scratch = n.path.name(n.scratch, m, o, n.sink)
+	n.scratch = n.path.appendValues(n.scratch[:0], m, o, n.sink)
+	name := maphash.Bytes(n.seed, n.scratch)
 	if _, ok := n.known[name]; ok {
 		return true
 	}
-	_, ok := n.previous[name]
-	if !ok && n.maxNew > 0 {
-		if minute := m.Received.Unix() / 60; minute != n.minute {
-			n.minute, n.fresh = minute, 0
-		}
-		if n.fresh++; n.fresh > n.maxNew {
-			if n.fresh == n.maxNew+1 {
-				n.log.Warn().Str("path", n.overflow).Int("max_new_files", n.maxNew).
-					Msg("more new names a minute than max_new_files: their messages go to the overflow file")
-			}
-			return false
-		}
+	if _, ok := n.previous[name]; !ok && n.maxNew > 0 && !n.mayBeNew(m.Received.Unix()/60) {
+		return false
 	}
 	if len(n.known) >= maxKnown {
 		n.previous = n.known
@@ -96,4 +104,22 @@ func (n *naming) isKnown(m *syslog.Message, o *Origin) bool {
 	}
 	n.known[name] = struct{}{}
 	return true
+}
+
+// mayBeNew reports whether a new name may come up in this minute, and counts
+// it. The first that may not is logged, with the minute.
+func (n *naming) mayBeNew(minute int64) bool {
+	if minute != n.minute {
+		n.minute, n.fresh, n.warned = minute, 0, false
+	}
+	if n.fresh < n.maxNew {
+		n.fresh++
+		return true
+	}
+	if !n.warned {
+		n.warned = true
+		n.log.Warn().Str("path", n.overflow).Int("max_new_files", n.maxNew).
+			Msg("more new names a minute than max_new_files: their messages go to the overflow file")
+	}
+	return false
 }

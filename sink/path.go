@@ -117,18 +117,15 @@ func (p *Path) overflow() string {
 	return filepath.Join(p.prefix, "_overflow")
 }
 
-// name returns a hash of the values of the variables alone: the part of a
-// path that senders invent.
-func (p *Path) name(scratch []byte, m *syslog.Message, o *Origin, sink string) (uint64, []byte) {
-	scratch = scratch[:0]
+// appendValues appends the values of the variables alone: the part of a path
+// that senders invent.
+func (p *Path) appendValues(dst []byte, m *syslog.Message, o *Origin, sink string) []byte {
 	for i := range p.parts {
 		if part := &p.parts[i]; part.variable != noVariable {
-			scratch = append(part.appendValue(scratch, m, o, sink), 0)
+			dst = append(part.appendValue(dst, m, o, sink), 0)
 		}
 	}
-	h := fnv.New64a()
-	h.Write(scratch)
-	return h.Sum64(), scratch
+	return dst
 }
 
 // makeSafe turns dst[from:] into one component of a path: '/', NUL and

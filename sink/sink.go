@@ -67,8 +67,6 @@ type Config struct {
 // Sink is one destination of messages.
 type Sink struct {
 	name  string
-	log   zerolog.Logger
-	arena *buffer.Arena
 	share *buffer.Share
 	buf   *buffer.Buffer
 	run   *runner
@@ -84,8 +82,9 @@ type Sink struct {
 // and a remote is dialled with its first.
 func New(conf Config, arena *buffer.Arena, log zerolog.Logger) *Sink {
 	log = log.With().Str("sink", conf.Name).Logger()
-	s := &Sink{name: conf.Name, log: log, arena: arena, share: arena.Share(conf.Memory)}
+	s := &Sink{name: conf.Name, share: arena.Share(conf.Memory)}
 	s.buf = buffer.New(s.share, conf.Limits)
+	s.naming = newNaming(s.name, log)
 	s.run = newRunner(s.buf, conf.Retry, log)
 	if conf.Forward != nil {
 		s.run.to = newForwarder(conf.Forward, &s.run.counters, log)
@@ -125,9 +124,7 @@ func (s *Sink) setLocked(conf Config) {
 	s.conf = conf
 	s.filters = conf.Match.isSet()
 	s.enc = encoder{sink: s.name, format: conf.Format, escape: conf.Escape, framing: conf.Framing, template: conf.Template}
-	overflowed := s.naming.overflowed
-	s.naming = newNaming(conf.Path, conf.MaxNewFiles, s.name, s.log)
-	s.naming.overflowed = overflowed
+	s.naming.set(conf.Path, conf.MaxNewFiles)
 }
 
 // Run delivers until Close has been called and all is delivered, or until
