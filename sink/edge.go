@@ -2,7 +2,6 @@ package sink
 
 import (
 	"bytes"
-	"fmt"
 	"time"
 
 	"logboom/syslog"
@@ -94,36 +93,32 @@ func (e *Edge) appendLocked(o *Origin, m *syslog.Message, t *Tally) {
 	}
 }
 
-// tryLocked encodes one message and appends it, and before it what is to be
-// told of dropped ones.
+// tryLocked encodes one message and appends it. What is to be told of dropped
+// ones goes before it, in one piece with it: where memory is short there is
+// one notice for a gap, not one for each try.
 func (e *Edge) tryLocked(o *Origin, m *syslog.Message) bool {
 	s := e.sink
 	e.key = s.naming.key(e.key[:0], m, o, s.buf)
-	gap := e.tellLocked(o, m.Received)
-	record, newline := s.enc.encode(m, o)
+	gap, ends := s.buf.Gap(e.key)
+	tell := ends && s.conf.Notices
+	var record []byte
+	var newline bool
+	if tell {
+		record, newline = s.enc.encodeWithNotice(gap, m, o)
+	} else {
+		record, newline = s.enc.encode(m, o)
+	}
 	if !s.buf.Append(e.key, record, newline, m.Received) {
 		return false
 	}
 	s.naming.took(1)
-	if gap {
+	if ends {
 		s.buf.Told(e.key)
+	}
+	if tell {
+		s.notices++
 	}
 	return true
-}
-
-// tellLocked writes the notice of a gap, and reports whether there is a gap
-// that the next accepted message ends.
-func (e *Edge) tellLocked(o *Origin, received time.Time) bool {
-	s := e.sink
-	gap, ok := s.buf.Gap(e.key)
-	if !ok || !s.conf.Notices {
-		return ok
-	}
-	text := fmt.Sprintf("%d messages dropped: %s", gap.Messages, gap.Reason)
-	if s.buf.AppendNotice(e.key, s.enc.notice(text, received, o), received) {
-		s.buf.Told(e.key)
-	}
-	return false
 }
 
 type waitResult uint8
@@ -181,17 +176,11 @@ func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time
 	defer s.buf.End()
 	e.m = syslog.Message{Received: received}
 	e.m.Priority, e.m.Tag, e.m.PID = o.Priority, o.Program, o.PID
-	bulk := !s.filters && s.naming.perBurst() && s.enc.asLines(text)
-	for len(text) > 0 {
-		if bulk {
-			e.key = s.naming.key(e.key[:0], &e.m, o, s.buf)
-			if _, gap := s.buf.Gap(e.key); !gap {
-				n, size := s.buf.AppendLines(e.key, text, lines, received)
-				t.Accepted += uint64(n)
-				s.naming.took(n)
-				text, lines = text[size:], lines-n
-			}
-		}
+	clean := bytes.IndexByte(text, '\r') < 0 && bytes.IndexByte(text, 0) < 0
+	for {
+		n, size := e.bulkLocked(o, text, lines, clean)
+		t.Accepted += uint64(n)
+		text, lines = text[size:], lines-n
 		if len(text) == 0 {
 			break
 		}
@@ -203,6 +192,26 @@ func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time
 	}
 	e.m = syslog.Message{}
 	return t
+}
+
+// bulkLocked takes as many lines at once as there is room for: none where each
+// has to be looked at, and none after a gap, which its first line is to tell.
+// It asks anew each time, since Set may come in while a line waits.
+func (e *Edge) bulkLocked(o *Origin, text []byte, lines int, clean bool) (tookLines, tookBytes int) {
+	s := e.sink
+	if s.filters || !s.naming.perBurst() || !s.enc.asLines(clean) {
+		return 0, 0
+	}
+	e.key = s.naming.key(e.key[:0], &e.m, o, s.buf)
+	if _, gap := s.buf.Gap(e.key); gap {
+		return 0, 0
+	}
+	tookLines, tookBytes = s.buf.AppendLines(e.key, text, lines, e.m.Received)
+	if tookLines > 0 {
+		s.naming.took(tookLines)
+		e.dropping = false
+	}
+	return tookLines, tookBytes
 }
 
 // AppendPiece takes on text of a pipe that is no whole line: a piece of one,

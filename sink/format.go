@@ -1,15 +1,14 @@
 package sink
 
 import (
-	"bytes"
 	"encoding/base64"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
+	"logboom/buffer"
 	"logboom/syslog"
 )
 
@@ -86,6 +85,8 @@ type encoder struct {
 	scratch  []byte // of the escaped text, then of the framed record
 	record   []byte
 	host     []byte
+	text     []byte // of a notice
+	joined   []byte // a notice and the record after it
 }
 
 // encode returns the record of one message, and whether an LF is still to be
@@ -105,10 +106,10 @@ func (e *encoder) encode(m *syslog.Message, o *Origin) (record []byte, newline b
 	return e.scratch, false
 }
 
-// asLines reports whether lines of a pipe are records as they are.
-func (e *encoder) asLines(text []byte) bool {
-	return e.format == Raw && e.framing == Lines &&
-		(e.escape == EscapeNone || e.escape == EscapeLine && bytes.IndexByte(text, '\r') < 0 && bytes.IndexByte(text, 0) < 0)
+// asLines reports whether lines of a pipe are records as they are. Clean
+// lines hold neither CR nor NUL.
+func (e *encoder) asLines(clean bool) bool {
+	return e.format == Raw && e.framing == Lines && (e.escape == EscapeNone || e.escape == EscapeLine && clean)
 }
 
 func (e *encoder) appendRecord(dst []byte, m *syslog.Message, o *Origin) []byte {
@@ -145,25 +146,41 @@ func (e *encoder) appendRecord(dst []byte, m *syslog.Message, o *Origin) []byte 
 	return syslog.AppendRFC5424(dst, &f)
 }
 
-// notice returns the line that tells of dropped messages, as this sink
-// writes a line of the daemon's own.
-func (e *encoder) notice(text string, received time.Time, o *Origin) []byte {
-	const noticePriority = 5<<3 | 4 // syslog.warning
+// encodeWithNotice is encode with a line before the record that tells of
+// dropped messages.
+func (e *encoder) encodeWithNotice(gap buffer.Gap, m *syslog.Message, o *Origin) (text []byte, newline bool) {
+	e.joined = e.appendNotice(e.joined[:0], gap, m.Received, o)
+	record, newline := e.encode(m, o)
+	e.joined = append(e.joined, record...)
+	return e.joined, newline
+}
+
+var noticeTag = []byte("logboom")
+
+// appendNotice appends the line of a gap, framed, in the form of this sink's
+// messages; templates are for the messages of others.
+func (e *encoder) appendNotice(dst []byte, gap buffer.Gap, received time.Time, o *Origin) []byte {
+	const priority = 5<<3 | 4 // syslog.warning
+	format := e.format
+	defer func() { e.format = format }()
+	e.text = e.text[:0]
+	if format == Raw || format == Templated {
+		e.format = Raw
+		e.text = append(e.text, "logboom: "...)
+	}
+	e.text = strconv.AppendInt(e.text, int64(gap.Messages), 10)
+	e.text = append(e.text, " messages dropped: "...)
+	e.text = append(e.text, gap.Reason...)
+
 	m := syslog.Message{Received: received}
-	m.Priority, m.Tag, m.Message = noticePriority, []byte("logboom"), []byte(text)
-	if e.format == Raw || e.format == Templated {
-		m.Message = fmt.Appendf(nil, "logboom: %s", text)
-	}
+	m.Priority, m.Tag, m.Message = priority, noticeTag, e.text
 	own := Origin{Source: o.Source, Zone: o.Zone, LocalHost: o.LocalHost}
-	plain := *e
-	if e.format == Templated {
-		plain.format = Raw
-	}
-	record, newline := plain.encode(&m, &own)
+	record, newline := e.encode(&m, &own)
+	dst = append(dst, record...)
 	if newline {
-		record = append(slices.Clone(record), '\n')
+		dst = append(dst, '\n')
 	}
-	return record
+	return dst
 }
 
 // appendJSON appends a message as one JSON object on one line. All values

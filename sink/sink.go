@@ -76,6 +76,7 @@ type Sink struct {
 	enc     encoder
 	naming  naming
 	filters bool
+	notices uint64 // lines of the daemon's own
 }
 
 // New makes a sink. It opens nothing: a file is made with its first batch,
@@ -167,7 +168,7 @@ func (s *Sink) Status() Status {
 		Resent:  s.run.resent.Load(),
 	}
 	s.buf.Begin()
-	st.Overflowed = s.naming.overflowed
+	st.Overflowed, st.Notices = s.naming.overflowed, s.notices
 	s.buf.End()
 	failing, last := s.run.state()
 	if failing {
