@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"logboom/syslog"
 )
@@ -23,9 +25,13 @@ type Path struct {
 	marks     bool
 }
 
-// maxValue bounds a variable's value in a path, in bytes. A longer one is cut
-// and gets a hash of the whole.
+// maxValue bounds what variables make of one component of a path, in bytes:
+// the system takes 255, and a value that is cut has its hash beside it.
 const maxValue = 200
+
+// hashSize is the length of "-" and a hash in hex, at most. No value that is
+// shorter is cut.
+const hashSize = 17
 
 // emptyValue stands for a variable without a value and a default.
 const emptyValue = "_"
@@ -58,12 +64,21 @@ func ParsePath(text string) (*Path, error) {
 	if strings.HasSuffix(fixed, "/") {
 		p.prefix = filepath.Clean(fixed)
 	}
-	for _, component := range strings.Split(text[strings.LastIndexByte(fixed, '/')+1:], "/") {
+	for _, component := range strings.Split(p.skeleton()[strings.LastIndexByte(fixed, '/')+1:], "/") {
 		if component == ".." || component == "." {
 			return nil, fmt.Errorf("path %q has a %q after a variable", text, component)
 		}
 	}
 	return p, nil
+}
+
+// skeleton is the path with a letter for each variable and mark.
+func (p *Path) skeleton() string {
+	var b strings.Builder
+	for i := range p.parts {
+		b.WriteString(cmp.Or(p.parts[i].literal, "x"))
+	}
+	return b.String()
 }
 
 // Prefix is the folder that no rendered path leaves.
@@ -84,6 +99,7 @@ func (p *Path) usesMessage() bool {
 
 // append renders the path of one message received at t (local time).
 func (p *Path) append(dst []byte, m *syslog.Message, o *Origin, sink string, t time.Time) []byte {
+	room := maxValue // of the component
 	for i := range p.parts {
 		part := &p.parts[i]
 		switch {
@@ -93,11 +109,15 @@ func (p *Path) append(dst []byte, m *syslog.Message, o *Origin, sink string, t t
 			if len(dst) == before {
 				dst = append(dst, part.fallback...)
 			}
-			dst = makeSafe(dst, before)
+			dst = makeSafe(dst, before, room)
+			room = max(room-(len(dst)-before), 0)
 		case part.mark != 0:
 			dst, _ = part.mark.append(dst, t)
 		default:
 			dst = append(dst, part.literal...)
+			if strings.IndexByte(part.literal, '/') >= 0 {
+				room = maxValue
+			}
 		}
 	}
 	return dst
@@ -128,17 +148,19 @@ func (p *Path) appendValues(dst []byte, m *syslog.Message, o *Origin, sink strin
 	return dst
 }
 
-// makeSafe turns dst[from:] into one component of a path: '/', NUL and
-// control bytes become '_', then each leading dot; what is too long is cut.
-func makeSafe(dst []byte, from int) []byte {
+// makeSafe makes dst[from:] fit to be part of a component of a path: '/', NUL
+// and control bytes become '_', then each leading dot. What is longer than room
+// is cut and gets a hash of the whole, the same at all times: names that differ
+// late stay apart.
+func makeSafe(dst []byte, from, room int) []byte {
 	value := dst[from:]
 	if len(value) == 0 {
 		return append(dst, emptyValue...)
 	}
-	if len(value) > maxValue {
+	if len(value) > max(room, hashSize) {
 		h := fnv.New64a()
 		h.Write(value)
-		dst = append(dst[:from+maxValue], '-')
+		dst = append(dst[:from+wholeRunes(value, room)], '-')
 		dst = strconv.AppendUint(dst, h.Sum64(), 16)
 		value = dst[from:]
 	}
@@ -150,4 +172,15 @@ func makeSafe(dst []byte, from int) []byte {
 		}
 	}
 	return dst
+}
+
+// wholeRunes returns the length of the longest beginning of text, of at most n
+// bytes and less than all, that does not end inside a UTF-8 character.
+func wholeRunes(text []byte, n int) int {
+	for cut := n; cut > 0 && cut > n-utf8.UTFMax; cut-- {
+		if utf8.RuneStart(text[cut]) {
+			return cut
+		}
+	}
+	return n // no UTF-8
 }
