@@ -184,8 +184,8 @@ func (r *runner) retryDue(giveUp <-chan struct{}) {
 // retryLane delivers what a lane holds, in order, and closes it when all is
 // delivered.
 func (r *runner) retryLane(key string, l *lane, giveUp <-chan struct{}) {
+	r.retries.Add(1)
 	for len(l.batches) > 0 {
-		r.retries.Add(1)
 		if err := r.deliver(l.batches[0], giveUp); err != nil {
 			r.postpone(l, key, err)
 			return
@@ -210,6 +210,7 @@ func (r *runner) abandon(giveUp <-chan struct{}) (undelivered int) {
 	if err := r.to.Close(giveUp); err != nil {
 		r.log.Error().Err(err).Msg("closing")
 	}
+	r.lost.end(r.log)
 	return int(r.buf.Stats().Buffered)
 }
 
@@ -276,12 +277,23 @@ func rootText(err error) string {
 type lossLog struct {
 	quietUntil time.Time
 	unsaid     int
+	last       *Refused
+	to         string // where that would have gone
 }
 
 func (l *lossLog) note(log zerolog.Logger, b *buffer.Batch, refused *Refused) {
 	l.unsaid += refused.Messages
-	if now := time.Now(); now.After(l.quietUntil) {
-		log.Error().Err(refused.Err).Str("to", b.Key).Str("reason", refused.Reason).Int("messages", l.unsaid).Msg("messages lost")
-		l.quietUntil, l.unsaid = now.Add(time.Minute), 0
+	l.last, l.to = refused, b.Key
+	if now := time.Now(); !now.Before(l.quietUntil) {
+		l.quietUntil = now.Add(time.Minute)
+		l.end(log)
+	}
+}
+
+// end logs what has not been said.
+func (l *lossLog) end(log zerolog.Logger) {
+	if l.unsaid > 0 {
+		log.Error().Err(l.last.Err).Str("to", l.to).Str("reason", l.last.Reason).Int("messages", l.unsaid).Msg("messages lost")
+		l.unsaid = 0
 	}
 }
