@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -32,14 +33,17 @@ type File struct {
 // files delivers batches to files: a batch is one write(2). It owns the files
 // it has open, and keeps those that it wrote to last.
 type files struct {
-	log       zerolog.Logger
-	counters  *counters
-	open      map[string]*list.Element // of *file, by path
-	recent    list.List                // the last used first
-	compress  map[int]*gzipwriter.Writer
-	arena     uint64
-	reopening time.Time // when files that could not be reopened are looked at again
-	ends      map[string]end
+	log      zerolog.Logger
+	counters *counters
+	open     map[string]*list.Element // of *file, by path
+	recent   list.List                // the last used first
+	compress map[int]*gzipwriter.Writer
+	arena    uint64
+	ends     map[string]end
+
+	// Of a Reopen that could not be followed for all files; zero: none.
+	stuck time.Time // since when
+	again time.Time // when they are looked at next
 }
 
 // end is how a file was left when it was closed. If it is found so again, it
@@ -54,13 +58,12 @@ const maxEnds = 1 << 16
 
 // file is one that is open.
 type file struct {
-	path   string
-	spec   *File
-	os     *os.File
-	fd     int // of os; os.File.Fd would make it blocking
-	out    *gzipwriter.OSFile
-	made   bool // by us, and nothing is in it yet
-	reopen bool // a Reopen could not be followed yet
+	path string
+	spec *File
+	os   *os.File
+	fd   int // of os; os.File.Fd would make it blocking
+	out  *gzipwriter.OSFile
+	made bool // by us, and nothing is in it yet
 }
 
 func newFiles(c *counters, log zerolog.Logger) *files {
@@ -72,87 +75,85 @@ func newFiles(c *counters, log zerolog.Logger) *files {
 }
 
 // Deliver appends one batch to its file.
-func (fs *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
+func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 	spec := b.Spec.(*File)
-	if !fs.reopening.IsZero() && time.Now().After(fs.reopening) {
-		fs.Reopen()
+	if !w.stuck.IsZero() && time.Now().After(w.again) {
+		w.Reopen()
 	}
-	f, err := fs.file(b.Key, spec)
+	f, err := w.file(b.Key, spec)
 	if err != nil {
-		return refuse(b, err)
+		var refused *Refused
+		if errors.As(err, &refused) {
+			refused.Messages = b.Messages
+		}
+		return err
 	}
-	text, err := fs.member(b, spec)
+	text, err := w.member(b, spec)
 	if err != nil {
 		return err
 	}
 	n, err := gzipwriter.AppendFile(f.out, text)
 	if n > 0 {
-		fs.counters.writes.Add(1)
+		w.counters.writes.Add(1)
 		f.made = false
 	}
 	if err != nil && (f.made || errors.Is(err, gzipwriter.ErrTorn)) {
-		fs.drop(b.Key)
-		delete(fs.ends, b.Key)
+		w.drop(b.Key)
+		delete(w.ends, b.Key)
+	}
+	if err == io.ErrShortWrite && f.out.Regular() {
+		// The kernel takes a part of what has no room, and says why only to
+		// who tries the rest. That part is cut off again.
+		err = &os.PathError{Op: "write", Path: b.Key, Err: unix.ENOSPC}
 	}
 	return err
 }
 
 // member returns the bytes of a batch as they go into its file.
-func (fs *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
+func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
 	if !spec.Gzip {
 		return b.Bytes(), nil
 	}
-	w := fs.compress[spec.Level]
-	if w == nil {
+	level := w.compress[spec.Level]
+	if level == nil {
 		var err error
-		if w, err = gzipwriter.NewWriter(spec.Level); err != nil {
+		if level, err = gzipwriter.NewWriter(spec.Level); err != nil {
 			return nil, err
 		}
-		fs.compress[spec.Level] = w
+		w.compress[spec.Level] = level
 	}
-	return w.Member(b.Bytes(), gzipwriter.Info{
+	return level.Member(b.Bytes(), gzipwriter.Info{
 		Messages: uint32(b.Messages), First: b.First.UnixNano(), Last: b.Last.UnixNano(),
-		Arena: fs.arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
+		Arena: w.arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
 	})
 }
 
-// refuse makes an error final that no retry can mend: the path leads through
-// a link or to what is no file.
-func refuse(b *buffer.Batch, err error) error {
-	for _, final := range []error{unix.ELOOP, unix.ENOTDIR, unix.EISDIR, unix.ENAMETOOLONG} {
-		if errors.Is(err, final) {
-			return &Refused{Reason: "refused path", Messages: b.Messages, Err: err}
-		}
-	}
-	return err
-}
-
 // file returns the open file of a path.
-func (fs *files) file(path string, spec *File) (*file, error) {
-	if e := fs.open[path]; e != nil {
+func (w *files) file(path string, spec *File) (*file, error) {
+	if e := w.open[path]; e != nil {
 		f := e.Value.(*file)
 		if f.spec.Gzip == spec.Gzip && f.spec.Descriptor == spec.Descriptor {
-			fs.recent.MoveToFront(e)
+			w.recent.MoveToFront(e)
 			return f, nil
 		}
-		fs.drop(path)
+		w.drop(path)
 	}
-	for len(fs.open) >= max(spec.MaxOpen, 1) {
-		fs.drop(fs.recent.Back().Value.(*file).path)
+	for len(w.open) >= max(spec.MaxOpen, 1) {
+		w.drop(w.recent.Back().Value.(*file).path)
 	}
-	f, err := fs.openAnew(path, spec)
-	if errors.Is(err, unix.EMFILE) && len(fs.open) > 0 {
-		fs.drop(fs.recent.Back().Value.(*file).path)
-		f, err = fs.openAnew(path, spec)
+	f, err := w.openAnew(path, spec)
+	if errors.Is(err, unix.EMFILE) && len(w.open) > 0 {
+		w.drop(w.recent.Back().Value.(*file).path)
+		f, err = w.openAnew(path, spec)
 	}
 	if err != nil {
 		return nil, err
 	}
-	fs.open[path] = fs.recent.PushFront(f)
+	w.open[path] = w.recent.PushFront(f)
 	return f, nil
 }
 
-func (fs *files) openAnew(path string, spec *File) (*file, error) {
+func (w *files) openAnew(path string, spec *File) (*file, error) {
 	f := &file{path: path, spec: spec, os: spec.Descriptor}
 	var err error
 	if f.os == nil {
@@ -162,7 +163,7 @@ func (fs *files) openAnew(path string, spec *File) (*file, error) {
 		f.os = os.NewFile(uintptr(f.fd), path)
 	}
 	if f.out, err = gzipwriter.NewFile(f.os); err == nil && f.out.Regular() && spec.Descriptor == nil {
-		err = fs.takeOver(f)
+		err = w.takeOver(f)
 	}
 	if errors.Is(err, gzipwriter.ErrUntouched) {
 		f.os.Close()
@@ -170,12 +171,12 @@ func (fs *files) openAnew(path string, spec *File) (*file, error) {
 		if asideErr != nil {
 			return nil, fmt.Errorf("%w; setting it aside: %w", err, asideErr)
 		}
-		fs.log.Error().Err(err).Str("path", path).Str("renamed_to", aside).Msg("the file is damaged and was set aside; a new one begins")
-		return fs.openAnew(path, spec)
+		w.log.Error().Err(err).Str("path", path).Str("renamed_to", aside).Msg("the file is damaged and was set aside; a new one begins")
+		return w.openAnew(path, spec)
 	}
 	if err != nil {
-		fs.close(f)
-		delete(fs.ends, path)
+		w.close(f)
+		delete(w.ends, path)
 		return nil, err
 	}
 	return f, nil
@@ -183,20 +184,21 @@ func (fs *files) openAnew(path string, spec *File) (*file, error) {
 
 // takeOver locks a regular file, so that it has one writer, and makes it end
 // on a whole member, or a whole line.
-func (fs *files) takeOver(f *file) error {
+func (w *files) takeOver(f *file) error {
 	if err := unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.made = false // by now it may hold what the other wrote
 		if err == unix.EWOULDBLOCK {
-			err = errors.New("another process writes to it")
+			err = errors.New("another writer has it")
 		}
 		return &os.PathError{Op: "lock", Path: f.path, Err: err}
 	}
-	if left, ok := fs.ends[f.path]; f.made || ok && left == f.end() {
+	if left, ok := w.ends[f.path]; f.made || ok && left == f.end() {
 		return nil
 	}
 	if f.spec.Gzip {
 		cut, err := gzipwriter.Repair(f.os)
 		if cut > 0 {
-			fs.log.Warn().Str("path", f.path).Int64("bytes", cut).Msg("the file ended on a torn member; it was cut off and kept in " + filepath.Base(f.path) + ".torn")
+			w.log.Warn().Str("path", f.path).Int64("bytes", cut).Msg("the file ended on a torn member; it was cut off and kept in " + filepath.Base(f.path) + ".torn")
 		}
 		return err
 	}
@@ -216,57 +218,61 @@ func (f *file) end() end {
 }
 
 // drop closes a file that is open.
-func (fs *files) drop(path string) {
-	e := fs.open[path]
+func (w *files) drop(path string) {
+	e := w.open[path]
 	if e == nil {
 		return
 	}
-	fs.recent.Remove(e)
-	delete(fs.open, path)
-	fs.close(e.Value.(*file))
+	w.recent.Remove(e)
+	delete(w.open, path)
+	w.close(e.Value.(*file))
 }
 
-func (fs *files) close(f *file) {
+func (w *files) close(f *file) {
 	if f.spec.Descriptor != nil {
 		return
 	}
 	if f.out != nil && f.out.Regular() && !f.made {
-		if len(fs.ends) >= maxEnds {
-			clear(fs.ends)
+		if len(w.ends) >= maxEnds {
+			clear(w.ends)
 		}
-		fs.ends[f.path] = f.end()
+		w.ends[f.path] = f.end()
 	}
 	if f.made {
-		if err := removeEmpty(f.path, f.spec); err != nil && err != unix.ENOENT {
-			fs.log.Warn().Err(err).Str("path", f.path).Msg("cannot remove an empty file")
+		if err := removeEmpty(f.path, f.fd, f.spec); err != nil && !errors.Is(err, unix.ENOENT) {
+			w.log.Warn().Err(err).Str("path", f.path).Msg("cannot remove an empty file")
 		}
 	}
 	if err := f.os.Close(); err != nil {
-		fs.log.Error().Err(err).Str("path", f.path).Msg("closing")
+		w.log.Error().Err(err).Str("path", f.path).Msg("closing")
 	}
 }
 
 // Reopen closes the files that are no longer what their names lead to, so
 // that the next batch opens them anew. Where a new one could not be opened
 // now, the old one stays in use and is looked at again a second later.
-func (fs *files) Reopen() {
-	fs.reopening = time.Time{}
-	for path, e := range fs.open {
-		f := e.Value.(*file)
-		moved, err := f.moved()
-		switch {
+func (w *files) Reopen() {
+	var failed error
+	stays := 0
+	for path, e := range w.open {
+		switch moved, err := e.Value.(*file).moved(); {
 		case err != nil:
-			if !f.reopen {
-				fs.log.Warn().Err(err).Str("path", path).Msg("cannot reopen; the old file stays in use, tried again every second")
-			}
-			f.reopen = true
-			fs.reopening = time.Now().Add(time.Second)
+			failed = err
+			stays++
 		case moved:
-			fs.drop(path)
-		default:
-			f.reopen = false
+			w.drop(path)
 		}
 	}
+	now := time.Now()
+	switch begun := w.stuck.IsZero(); {
+	case failed != nil && begun:
+		w.log.Warn().Err(failed).Int("files", stays).Msg("cannot reopen; old files stay in use, and it is tried again every second")
+		w.stuck = now
+	case failed == nil && !begun:
+		w.log.Info().Dur("after", now.Sub(w.stuck)).Msg("all files are reopened")
+		w.stuck = time.Time{}
+	}
+	w.again = now.Add(time.Second)
 }
 
 // moved reports whether the file's name leads to another file, or to none and
@@ -293,16 +299,16 @@ func (f *file) moved() (bool, error) {
 		return true, unix.Faccessat(folder, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 	case err != nil:
 		return false, err
-	case named.Dev == ours.Dev && named.Ino == ours.Ino:
+	case isSame(&ours, &named):
 		return false, nil
 	}
 	return true, unix.Faccessat(folder, name, unix.W_OK|unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // Close closes all files.
-func (fs *files) Close(<-chan struct{}) error {
-	for path := range fs.open {
-		fs.drop(path)
+func (w *files) Close(<-chan struct{}) error {
+	for path := range w.open {
+		w.drop(path)
 	}
 	return nil
 }

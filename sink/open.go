@@ -18,22 +18,20 @@ import (
 // openFolder opens the folder of path, which lies below the prefix; with make
 // it makes what is missing. The caller closes it.
 func openFolder(path string, f *File, make bool) (fd int, err error) {
-	prefix := f.Prefix
-	if make {
-		if err := makePrefix(prefix, f); err != nil {
+	fd, err = openPrefix(f.Prefix, 0)
+	if err == unix.ENOENT && make {
+		if err := makePrefix(f.Prefix, f); err != nil {
 			return -1, err
 		}
+		fd, err = openPrefix(f.Prefix, 0)
 	}
-	fd, err = ignoringEINTR(func() (int, error) {
-		return unix.Open(prefix, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	})
 	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: prefix, Err: err}
+		return -1, &fs.PathError{Op: "open folder", Path: f.Prefix, Err: err}
 	}
-	below, err := filepath.Rel(prefix, filepath.Dir(path))
+	below, err := filepath.Rel(f.Prefix, filepath.Dir(path))
 	if err != nil || !filepath.IsLocal(below) {
 		unix.Close(fd)
-		return -1, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("not below %s", prefix)}
+		return -1, &Refused{Reason: RefusedPath, Err: fmt.Errorf("%s is not below %s", path, f.Prefix)}
 	}
 	if below == "." {
 		return fd, nil
@@ -45,11 +43,17 @@ func openFolder(path string, f *File, make bool) (fd int, err error) {
 		}
 		unix.Close(fd)
 		if err != nil {
-			return -1, &fs.PathError{Op: "open folder", Path: path, Err: fmt.Errorf("%q: %w", name, err)}
+			return -1, final(&fs.PathError{Op: "open folder", Path: path, Err: fmt.Errorf("%q: %w", name, err)})
 		}
 		fd = next
 	}
 	return fd, nil
+}
+
+func openPrefix(prefix string, flags int) (int, error) {
+	return ignoringEINTR(func() (int, error) {
+		return unix.Open(prefix, flags|unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
 }
 
 func openFolderAt(at int, name string) (int, error) {
@@ -70,7 +74,8 @@ func makeFolderAt(at int, name string, f *File) (int, error) {
 	}
 	if err := setMode(fd, f.DirMode, f); err != nil {
 		unix.Close(fd)
-		return -1, err
+		// Or else the next try would take it for one of the operator's.
+		return -1, errors.Join(err, unix.Unlinkat(at, name, unix.AT_REMOVEDIR))
 	}
 	return fd, nil
 }
@@ -89,18 +94,17 @@ func makePrefix(prefix string, f *File) error {
 		return nil
 	}
 	if err != nil {
-		// A folder that exists where none may be made says EROFS or EACCES.
-		if stat, statErr := os.Stat(prefix); statErr == nil && stat.IsDir() {
-			return nil
-		}
 		return err
 	}
-	fd, err := unix.Open(prefix, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: prefix, Err: err}
+	fd, err := openPrefix(prefix, unix.O_NOFOLLOW)
+	if err == nil {
+		err = setMode(fd, f.DirMode, f)
+		unix.Close(fd)
 	}
-	defer unix.Close(fd)
-	return setMode(fd, f.DirMode, f)
+	if err != nil {
+		return errors.Join(&fs.PathError{Op: "make folder", Path: prefix, Err: err}, os.Remove(prefix))
+	}
+	return nil
 }
 
 // openFile opens path for appending, making it if it is missing; made says
@@ -113,15 +117,20 @@ func openFile(path string, f *File) (fd int, made bool, err error) {
 	defer unix.Close(folder)
 	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	name := filepath.Base(path)
-	fd, err = ignoringEINTR(func() (int, error) { return unix.Openat(folder, name, flags, 0) })
-	if err == unix.ENOENT {
-		made = true
-		fd, err = ignoringEINTR(func() (int, error) {
-			return unix.Openat(folder, name, flags|unix.O_CREAT|unix.O_EXCL, uint32(f.Mode.Perm()))
-		})
+	openAt := func(flags int) (int, error) {
+		return ignoringEINTR(func() (int, error) { return unix.Openat(folder, name, flags, uint32(f.Mode.Perm())) })
+	}
+	for {
+		if fd, err = openAt(flags); err != unix.ENOENT {
+			break
+		}
+		fd, err = openAt(flags | unix.O_CREAT | unix.O_EXCL)
+		if made = err == nil; err != unix.EEXIST {
+			break
+		} // else someone was faster
 	}
 	if err != nil {
-		return -1, false, &fs.PathError{Op: "open", Path: path, Err: err}
+		return -1, false, final(&fs.PathError{Op: "open", Path: path, Err: err})
 	}
 	if made {
 		if err := setMode(fd, f.Mode, f); err != nil {
@@ -131,6 +140,21 @@ func openFile(path string, f *File) (fd int, made bool, err error) {
 		}
 	}
 	return fd, made, nil
+}
+
+// RefusedPath is the reason of losses for paths that lead through a symbolic
+// link or to what is no file.
+const RefusedPath = "refused path"
+
+// final makes an error below the prefix a *Refused if no retry can mend it.
+// The prefix itself is the operator's to mend.
+func final(err error) error {
+	for _, code := range []error{unix.ELOOP, unix.ENOTDIR, unix.EISDIR, unix.ENAMETOOLONG} {
+		if errors.Is(err, code) {
+			return &Refused{Reason: RefusedPath, Err: err}
+		}
+	}
+	return err
 }
 
 // setMode gives what was just made its mode and owner, exactly, whatever the
@@ -148,15 +172,29 @@ func setMode(fd int, mode fs.FileMode, f *File) error {
 	return nil
 }
 
-// removeEmpty removes a file that was made and never written to.
-func removeEmpty(path string, f *File) error {
+// removeEmpty removes a file that was made and never written to, if its name
+// still leads to it.
+func removeEmpty(path string, fd int, f *File) error {
 	folder, err := openFolder(path, f, false)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(folder)
-	return unix.Unlinkat(folder, filepath.Base(path), 0)
+	var ours, named unix.Stat_t
+	if err := unix.Fstat(fd, &ours); err != nil {
+		return err
+	}
+	name := filepath.Base(path)
+	if err := unix.Fstatat(folder, name, &named, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if !isSame(&ours, &named) || ours.Size > 0 {
+		return nil
+	}
+	return unix.Unlinkat(folder, name, 0)
 }
+
+func isSame(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
 // setAside renames a file that must not be appended to, over nothing.
 func setAside(path string, f *File) (aside string, err error) {

@@ -118,6 +118,9 @@ func (s *Sink) setLocked(conf Config) {
 		file := conf.File
 		if conf.Path != nil {
 			file.Prefix = conf.Path.Prefix()
+			if !conf.Path.variables {
+				file.MaxOpen = 1 // a name that another has followed is not written to again
+			}
 		}
 		spec = &file
 	}
