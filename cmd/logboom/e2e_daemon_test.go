@@ -180,13 +180,41 @@ stop_timeout = "20s"
 address = ""
 `
 
+// setting changes how a daemon is started.
+type setting func(*exec.Cmd)
+
+// behind runs the daemon by a wrapper, which execs its arguments.
+func behind(wrapper ...string) setting {
+	return func(cmd *exec.Cmd) {
+		if len(wrapper) > 0 {
+			cmd.Args = append(wrapper, cmd.Args...)
+			cmd.Path, cmd.Err = exec.LookPath(wrapper[0])
+		}
+	}
+}
+
+// withStdin gives the daemon a standard input that holds a text and ends.
+func withStdin(t *testing.T, text string) setting {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	if _, err := w.WriteString(text); err != nil { // a pipe holds 64 KiB
+		t.Fatal(err)
+	}
+	w.Close()
+	return func(cmd *exec.Cmd) { cmd.Stdin = r }
+}
+
 // startDaemon writes conf.toml into a new folder, to which its paths are
 // relative, and runs it.
-func startDaemon(t *testing.T, conf string) *instance {
+func startDaemon(t *testing.T, conf string, settings ...setting) *instance {
 	t.Helper()
 	dir := t.TempDir()
 	configure(t, dir, conf)
-	return runDaemon(t, dir)
+	return runDaemon(t, dir, settings...)
 }
 
 // configure writes conf.toml below a folder.
@@ -197,19 +225,22 @@ func configure(t *testing.T, dir, conf string) {
 	}
 }
 
-// runDaemon runs the config of a folder, behind a wrapper if there is one, and
-// returns when the daemon is ready.
-func runDaemon(t *testing.T, dir string, wrapper ...string) *instance {
-	t.Helper()
-	return launchDaemon(t, dir, exec.Command("true"), wrapper...)
+// fill puts values in the place of words of a config.
+func fill(conf string, wordsAndValues ...any) string {
+	var list []string
+	for _, v := range wordsAndValues {
+		list = append(list, fmt.Sprint(v))
+	}
+	return strings.NewReplacer(list...).Replace(conf)
 }
 
-// launchDaemon does so with the descriptors and the environment of a command.
-func launchDaemon(t *testing.T, dir string, like *exec.Cmd, wrapper ...string) *instance {
+// runDaemon runs the config of a folder and returns when the daemon is ready.
+func runDaemon(t *testing.T, dir string, settings ...setting) *instance {
 	t.Helper()
-	line := append(wrapper, logboom(t), "run", "-c", filepath.Join(dir, "conf.toml"))
-	cmd := exec.Command(line[0], line[1:]...)
-	cmd.ExtraFiles, cmd.Env, cmd.Stdin, cmd.Stdout = like.ExtraFiles, like.Env, like.Stdin, like.Stdout
+	cmd := exec.Command(logboom(t), "run", "-c", filepath.Join(dir, "conf.toml"))
+	for _, set := range settings {
+		set(cmd)
+	}
 	d := &instance{process: spawn(t, cmd), dir: dir}
 	d.await("started", 10*time.Second)
 	return d
