@@ -134,7 +134,7 @@ func (e *encoder) appendRecord(dst []byte, m *syslog.Message, o *Origin) []byte 
 	}
 	e.host = o.appendHost(e.host[:0], m)
 	f := syslog.Fields{
-		Priority: m.Priority, Time: m.Time(m.Received, o.Zone), Host: e.host,
+		Priority: m.Priority, Time: o.time(m), Host: e.host,
 		Tag: m.Tag, PID: m.PID, MsgID: m.MsgID, Data: m.Data, Message: text,
 	}
 	if e.format == RFC3164 {
@@ -188,7 +188,7 @@ func (e *encoder) appendNotice(dst []byte, gap buffer.Gap, received time.Time, o
 func (e *encoder) appendJSON(dst []byte, m *syslog.Message, o *Origin) []byte {
 	const layout = time.RFC3339Nano
 	dst = append(dst, `{"time":"`...)
-	dst = m.Time(m.Received, o.Zone).AppendFormat(dst, layout)
+	dst = o.time(m).AppendFormat(dst, layout)
 	dst = append(dst, `","received":"`...)
 	dst = m.Received.AppendFormat(dst, layout)
 	dst = append(dst, '"')

@@ -44,6 +44,14 @@ func (o *Origin) appendHost(dst []byte, m *syslog.Message) []byte {
 	return append(dst, o.LocalHost...)
 }
 
+// time is a message's time: its own, or that of its receipt.
+func (o *Origin) time(m *syslog.Message) time.Time {
+	if o.Zone == nil {
+		return m.Time(m.Received, time.UTC)
+	}
+	return m.Time(m.Received, o.Zone)
+}
+
 // Config is what a sink is made of.
 type Config struct {
 	Name     string
