@@ -83,8 +83,11 @@ func newRunner(buf *buffer.Buffer, retry Backoff, log zerolog.Logger) *runner {
 func (r *runner) loop(giveUp <-chan struct{}) (undelivered int) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	for !r.deliverQueued(giveUp) {
+	for {
 		r.retryDue(giveUp)
+		if r.deliverQueued(giveUp) {
+			return r.abandon(giveUp)
+		}
 		if !r.next.IsZero() {
 			timer.Reset(time.Until(r.next))
 		}
@@ -98,7 +101,6 @@ func (r *runner) loop(giveUp <-chan struct{}) (undelivered int) {
 		}
 		timer.Stop()
 	}
-	return r.abandon(giveUp)
 }
 
 // deliverQueued delivers what is sealed, and reports whether that was the
