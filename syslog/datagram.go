@@ -180,13 +180,8 @@ func bindUDP(network, address string, reusePort bool) (fd int, err error) {
 func (d *Datagram) dimension() (err error) {
 	if d.local {
 		d.queue = DgramQueueLength()
-	} else if n := d.cfg.ReceiveBuffer; n > 0 {
-		// The first is not bound by rmem_max but needs CAP_NET_ADMIN.
-		if unix.SetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) != nil {
-			if err := unix.SetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n); err != nil {
-				return os.NewSyscallError("setsockopt", err)
-			}
-		}
+	} else if err := d.askForBuffer(); err != nil {
+		return err
 	}
 	d.granted, err = unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
@@ -202,6 +197,26 @@ func (d *Datagram) dimension() (err error) {
 		d.interval = udpInterval
 	}
 	return nil
+}
+
+// askForBuffer sets the receive buffer. One that came with an adopted socket
+// may be larger than this process could ask for, and is never made smaller.
+func (d *Datagram) askForBuffer() error {
+	n := d.cfg.ReceiveBuffer
+	if n <= 0 {
+		return nil
+	}
+	if d.cfg.FD >= 0 {
+		granted, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+		if err == nil && granted >= 2*n {
+			return nil
+		}
+	}
+	// The first is not bound by rmem_max but needs CAP_NET_ADMIN.
+	if unix.SetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == nil {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n))
 }
 
 // room is what the kernel queues in all, in datagrams of the size of late.
