@@ -61,13 +61,19 @@ type lane struct {
 
 // trouble is the time from the first failure to when all lanes are empty
 // again. It is logged when it begins and ends, and when another error shows
-// up, however many batches and paths it holds up.
+// up, however many batches and paths it holds up. One that begins within a
+// minute of the last is told of only if it lasts: on a disk at its brim each
+// batch has its own.
 type trouble struct {
-	since time.Time
+	since time.Time // zero: there is none
+	said  bool
 	kinds map[string]bool
 	paths map[string]bool
 	tries int
 	most  uint64 // messages that were in memory at once
+
+	quietUntil time.Time
+	untold     int // troubles before this one that were not told of
 }
 
 func newRunner(buf *buffer.Buffer, retry Backoff, log zerolog.Logger) *runner {
@@ -247,21 +253,28 @@ func (r *runner) change(f func()) {
 }
 
 func (t *trouble) note(log zerolog.Logger, key string, err error, buffered uint64) {
-	if t.kinds == nil {
-		*t = trouble{since: time.Now(), kinds: make(map[string]bool), paths: make(map[string]bool)}
+	now := time.Now()
+	if t.since.IsZero() {
+		t.since, t.kinds, t.paths = now, make(map[string]bool), make(map[string]bool)
 	}
 	t.tries++
 	t.most = max(t.most, buffered)
 	t.paths[key] = true
-	if kind := rootText(err); !t.kinds[kind] {
+	if kind := rootText(err); !t.kinds[kind] && (t.said || !now.Before(t.quietUntil)) {
 		t.kinds[kind] = true
-		log.Error().Err(err).Uint64("buffered", buffered).Msg("cannot deliver; kept in memory and tried again")
+		t.said, t.quietUntil = true, now.Add(time.Minute)
+		log.Error().Err(err).Uint64("buffered", buffered).Int("untold", t.untold).Msg("cannot deliver; kept in memory and tried again")
+		t.untold = 0
 	}
 }
 
 func (t *trouble) end(log zerolog.Logger) {
-	log.Info().Dur("after", time.Since(t.since)).Int("tries", t.tries).Int("paths", len(t.paths)).Uint64("most_buffered", t.most).Msg("delivering again")
-	*t = trouble{}
+	untold := t.untold + 1
+	if t.said {
+		untold = 0
+		log.Info().Dur("after", time.Since(t.since)).Int("tries", t.tries).Int("paths", len(t.paths)).Uint64("most_buffered", t.most).Msg("delivering again")
+	}
+	*t = trouble{quietUntil: t.quietUntil, untold: untold}
 }
 
 // rootText is the innermost error's text, without paths and addresses.
