@@ -365,8 +365,8 @@ func (d *instance) ask(page string) []byte {
 	return body
 }
 
-// metric is the value of a series, as "logboom_buffered{sink=\"all\"}"; the
-// sum of all that begin so where the last brace is left out.
+// metric is the value of a series, as logboom_buffered{sink="all"}, or the sum of
+// all that begin so: logboom_batches_total is of all sinks and causes.
 func (d *instance) metric(series string) (sum float64) {
 	d.t.Helper()
 	for line := range strings.Lines(string(d.ask("/metrics"))) {
