@@ -42,24 +42,22 @@ func execCommand() *cobra.Command {
 
 // exec runs the only program that there is once. Signals go to it, not to us.
 func (d *daemon) exec(signals <-chan os.Signal) error {
-	program := d.feeds["exec"].program
-	type result struct {
-		status int
-		err    error
-	}
-	ended := make(chan result, 1)
-	go func() { // ends with the command
-		status, err := program.Exec()
-		ended <- result{status, err}
-	}()
+	f := d.feeds["exec"]
+	var status int
+	var failed error // both are set before idle is closed
+	f.runs = []func(<-chan struct{}) error{func(<-chan struct{}) error {
+		status, failed = f.program.Exec()
+		return nil
+	}}
+	d.start()
 	for {
 		select {
 		case s := <-signals:
 			if sig := s.(unix.Signal); passesOn(sig) {
-				program.Signal(sig) // fails if it has just ended
+				f.program.Signal(sig) // fails if it has just ended
 			}
-		case r := <-ended:
-			return d.afterExec(r.status, r.err, signals)
+		case <-d.idle:
+			return d.afterExec(status, failed, signals)
 		}
 	}
 }
