@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -368,43 +370,41 @@ func TestSetWhileMessagesFlow(t *testing.T) {
 	conf := fileConf(t, filepath.Join(dir, "a.log"))
 	conf.Limits.Flush = time.Millisecond
 	s := start(t, conf)
-	const sources, each = 3, 3000
-	done := make(chan struct{})
+	const sources = 3
+	var sent atomic.Int64
+	stop := make(chan struct{})
+	var all sync.WaitGroup
 	for source := range sources {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		all.Go(func() {
 			e := s.Edge(-1, nil)
-			for i := range each / 2 {
+			for i := 0; !ended(stop); i++ {
 				text := fmt.Sprintf("%d-%d\n", source, i)
 				e.Append(new(Origin), []syslog.Message{message("m" + strings.TrimSpace(text))})
 				e.AppendLines(new(Origin), []byte("l"+text), 1, time.Now())
+				sent.Add(2)
 			}
-		}()
+		})
 	}
 	other := conf
 	other.Path, other.File.Gzip, other.Format = mustPath(t, filepath.Join(dir, "b.log.gz")), true, JSON
-	for ended, i := 0, 0; ended < sources; i++ {
-		select {
-		case <-done:
-			ended++
-		case <-time.After(time.Millisecond):
-			if i%2 == 0 {
-				s.Set(other)
-			} else {
-				s.Set(conf)
-			}
-		}
+	for i := range 40 {
+		before := sent.Load()
+		s.Set([]Config{other, conf}[i%2])
+		eventually(t, "messages with this config", func() bool { return sent.Load() > before+2*sources })
 	}
-	if st := s.finish(); st.Delivered != sources*each {
+	close(stop)
+	all.Wait()
+	want := int(sent.Load())
+	if st := s.finish(); st.Delivered != uint64(want) {
 		t.Errorf("status %+v", st)
 	}
 	plain, inJSON := read(t, filepath.Join(dir, "a.log")), read(t, filepath.Join(dir, "b.log.gz"))
-	all := make(map[string]bool)
+	seen := make(map[string]bool)
 	for line := range strings.Lines(plain) {
 		if line[0] != 'm' && line[0] != 'l' {
 			t.Fatalf("a.log has %q", line)
 		}
-		all[strings.TrimSpace(line)] = true
+		seen[strings.TrimSpace(line)] = true
 	}
 	pattern := regexp.MustCompile(`^{.*"message":"([ml]\d-\d+)"}\n$`)
 	for line := range strings.Lines(inJSON) {
@@ -412,10 +412,10 @@ func TestSetWhileMessagesFlow(t *testing.T) {
 		if m == nil {
 			t.Fatalf("b.log.gz has %q", line)
 		}
-		all[m[1]] = true
+		seen[m[1]] = true
 	}
-	if n := strings.Count(plain, "\n") + strings.Count(inJSON, "\n"); n != sources*each || len(all) != n {
-		t.Errorf("%d lines, %d different, of %d", n, len(all), sources*each)
+	if n := strings.Count(plain, "\n") + strings.Count(inJSON, "\n"); n != want || len(seen) != n {
+		t.Errorf("%d lines, %d different, of %d", n, len(seen), want)
 	}
 }
 

@@ -115,7 +115,8 @@ func (r *running) finish() Status {
 			r.t.Errorf("%d messages left", left)
 		}
 	case <-time.After(20 * time.Second):
-		r.t.Fatalf("the sink does not end; its log:\n%s", r.log)
+		close(r.giveUp)
+		r.t.Fatalf("the sink did not end: %d messages left; its log:\n%s", <-r.done, r.log)
 	}
 	r.Release()
 	st := r.Status()

@@ -255,6 +255,29 @@ func TestRetryKeepsOrder(t *testing.T) {
 	})
 }
 
+// Once a batch of a lane came home, the next waits no longer than the first did.
+func TestBackoffBeginsAnew(t *testing.T) {
+	retry := Backoff{Min: time.Second, Max: time.Hour}
+	inBubble(t, keyed(t, never, retry), func(t *testing.T, s *running, h *home) {
+		h.fail = func(b *buffer.Batch, try int) error {
+			if b.Sequence == 1 && try <= 6 || b.Sequence == 2 && try == 1 {
+				return errors.New("no")
+			}
+			return nil
+		}
+		e := s.Edge(0, nil)
+		for range 2 {
+			put(t, e, fromHost("a", "m"))
+			s.Flush()
+		}
+		time.Sleep(5 * time.Minute)
+		s.finish()
+		if wait := h.times[8] - h.times[7]; len(h.times) != 9 || wait > time.Second {
+			t.Errorf("tries at %v", h.times)
+		}
+	})
+}
+
 // What is refused is lost and counted, and no more than a line a minute and
 // one at the end tell of it.
 func TestRefused(t *testing.T) {
