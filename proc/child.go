@@ -1,13 +1,10 @@
 package proc
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,31 +36,21 @@ type child struct {
 // nothing that is still being read; our copies of them are closed as soon as
 // the child has its own, so that the pipes end when its last holder does.
 func (p *Program) start() (*child, error) {
-	path, err := lookPath(p.cfg.Command[0], p.cfg.Directory)
-	if err != nil {
-		return nil, err
-	}
-	c := &child{
-		cmd: &exec.Cmd{
-			Path:        path,
-			Args:        p.cfg.Command,
-			Dir:         p.cfg.Directory,
-			Env:         append(environment(), p.cfg.Environment...),
-			SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-		},
-		exited:  make(chan struct{}),
-		drained: make(chan struct{}),
-	}
-	pipes, writers, err := p.openPipes()
+	cmd, err := p.command(p.cfg.Command)
 	if err != nil {
 		return nil, err
 	}
 	if p.cfg.Stdin != nil {
-		c.cmd.Stdin = p.cfg.Stdin
+		cmd.Stdin = p.cfg.Stdin
+	}
+	c := &child{cmd: cmd, exited: make(chan struct{}), drained: make(chan struct{})}
+	pipes, writers, err := p.openPipes()
+	if err != nil {
+		return nil, err
 	}
 	c.cmd.Stdout, c.cmd.Stderr = writers[0], writers[len(writers)-1]
 	c.started = time.Now()
-	err = c.cmd.Start()
+	err = p.cfg.Family.start(c.cmd, p.cfg.Umask, p.cfg.Name)
 	closeAll(writers)
 	if err != nil {
 		closeAll(pipes)
@@ -72,10 +59,29 @@ func (p *Program) start() (*child, error) {
 	c.pid = c.cmd.Process.Pid
 	p.goroutines.Go(func() { // ends with the child
 		c.cmd.Wait() // what it says is in ProcessState
+		p.cfg.Family.reaped(c.pid)
 		close(c.exited)
 	})
 	p.read(c, pipes)
 	return c, nil
+}
+
+// command prepares a command to be run as the program is: its directory,
+// environment and user. The child is killed if we are.
+func (p *Program) command(words []string) (*exec.Cmd, error) {
+	path, err := lookPath(words[0], p.cfg.Directory)
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{
+		Path: path,
+		Args: words,
+		Dir:  p.cfg.Directory,
+		Env:  append(environment(), p.cfg.Environment...),
+		SysProcAttr: &syscall.SysProcAttr{
+			Setpgid: true, Pdeathsig: unix.SIGKILL, Credential: p.cfg.User,
+		},
+	}, nil
 }
 
 // environment is ours, without what systemd told the daemon alone: a program
@@ -117,9 +123,7 @@ func closeAll[T io.Closer](files []T) {
 func (p *Program) read(c *child, pipes []*Pipe) {
 	var readers sync.WaitGroup
 	for _, pipe := range pipes {
-		r := NewReader(pipe, p.cfg.Poller, p.cfg.Lines, func(b Block) {
-			p.cfg.Output(c.pid, pipe.name, b)
-		})
+		r := NewReader(pipe, p.cfg.Poller, p.cfg.Lines, p.cfg.Output(c.pid, pipe.name))
 		readers.Go(func() { // ends with the pipe, or with abandon
 			err := r.Run(p.abandon)
 			pipe.Close() // even after an error: a full pipe without a reader would hang the child
@@ -189,7 +193,12 @@ func (c *child) groupEnds(timeout <-chan time.Time) bool {
 				break
 			}
 		}
-		if unix.Kill(-c.pid, 0) == unix.ESRCH || !groupLives(c.pid) {
+		if unix.Kill(-c.pid, 0) == unix.ESRCH {
+			return true
+		}
+		// Zombies are gone for all but process 1, which in a container may
+		// never reap them. Without a /proc, kill(2) has to be believed.
+		if members, known := groupMembers(c.pid); known && len(members) == 0 {
 			return true
 		}
 		select {
@@ -198,26 +207,4 @@ func (c *child) groupEnds(timeout <-chan time.Time) bool {
 			return false
 		}
 	}
-}
-
-// groupLives looks for a process of the group that is no zombie: those are
-// gone for all but process 1, which in a container may never reap them.
-func groupLives(group int) bool {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil || len(stats) == 0 {
-		return true // no /proc: kill(2) has to be believed
-	}
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has just ended
-		}
-		// PID (COMM) STATE PPID PGRP ...: the name may hold anything
-		// (proc_pid_stat(5)).
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
-			return true
-		}
-	}
-	return false
 }

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,21 +13,13 @@ import (
 )
 
 // members counts the live processes of a group.
-func members(t *testing.T, group int) (n int) {
+func members(t *testing.T, group int) int {
 	t.Helper()
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range stats {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has just gone
-		}
-		// pid (comm) state ppid pgrp
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if fields[2] == strconv.Itoa(group) && fields[0] != "Z" {
-			n++
-		}
+	all, known := groupMembers(group)
+	if !known {
+		t.Fatal("no /proc")
 	}
-	return n
+	return len(all)
 }
 
 // PI01: no write of a child takes long while there is memory. The machine may
@@ -44,13 +35,14 @@ func TestProgramFastWriter(t *testing.T) {
 		cfg.Environment = []string{helperEnv + "=flood"}
 		var lines, bytes int
 		var report string
-		cfg.Output = func(_ int, stream string, b Block) {
+		cfg.Output = func(_ int, stream string) func(Block) {
 			if stream == Stderr {
-				report += string(b.Text)
-				return
+				return func(b Block) { report += string(b.Text) }
 			}
-			lines += b.Lines
-			bytes += len(b.Text)
+			return func(b Block) {
+				lines += b.Lines
+				bytes += len(b.Text)
+			}
 		}
 		status, err := prepare(t, cfg).Exec()
 		if status != 0 || err != nil || lines != 2000 || bytes != 20_000_000 {
@@ -184,15 +176,16 @@ func TestProgramSlowOutput(t *testing.T) {
 	cfg := config("seq 1 500000 && echo all >&2")
 	lines, blocks := 0, 0
 	all := make(chan struct{})
-	cfg.Output = func(_ int, stream string, b Block) {
+	cfg.Output = func(_ int, stream string) func(Block) {
 		if stream == Stderr {
-			close(all)
-			return
+			return func(Block) { close(all) }
 		}
-		if blocks++; blocks == 2 {
-			time.Sleep(100 * time.Millisecond) // a sink that stands still
+		return func(b Block) {
+			if blocks++; blocks == 2 {
+				time.Sleep(100 * time.Millisecond) // a sink that stands still
+			}
+			lines += b.Lines
 		}
-		lines += b.Lines
 	}
 	r := prepare(t, cfg)
 	if status, err := r.Exec(); status != 0 || err != nil || lines != 500_000 || !closed(all) {

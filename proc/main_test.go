@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"logboom/drain"
@@ -54,6 +55,13 @@ func newPoller(t testing.TB) *drain.Poller {
 	}
 	t.Cleanup(func() { poller.Close() })
 	return poller
+}
+
+func newFamily(t testing.TB) *Family {
+	t.Helper()
+	family := NewFamily("", zerolog.Nop())
+	t.Cleanup(family.Close)
+	return family
 }
 
 // eventually polls a condition until it holds.

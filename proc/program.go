@@ -36,6 +36,10 @@ type Config struct {
 	Environment    []string // KEY=VALUE, added to ours
 	RedirectStderr bool     // both streams on one pipe, as "stdout"
 	Stdin          *os.File // nil: /dev/null
+	Umask          int      // of the child; -1: ours
+	// User is who the child runs as; nil: who we are. New refuses what we are
+	// not permitted to become.
+	User *syscall.Credential
 
 	Autostart    bool
 	Autorestart  Restart
@@ -49,25 +53,16 @@ type Config struct {
 	StopAsGroup bool          // StopSignal goes to the group, and so does KILL
 	KillAsGroup bool          // KILL goes to the group
 
+	Family *Family // that the child is started by
 	Poller *drain.Poller
 	Log    zerolog.Logger
 	Lines  LineConfig // of each stream
-	// Output borrows each block for its call. Calls for one stream of one pid
-	// follow each other; those for two may come at the same time. While it
-	// blocks, the program's pipe fills.
-	Output func(pid int, stream string, b Block)
+	// Output is asked once for each pipe of a child, before it is read, for
+	// what takes its blocks. That borrows each block for its call; its calls
+	// follow each other, those for two pipes may come at the same time. While
+	// it blocks, the program's pipe fills.
+	Output func(pid int, stream string) func(Block)
 }
-
-// Status is a snapshot of a program.
-type Status struct {
-	State    State
-	PID      int    // 0: none
-	Restarts int    // starts but the first
-	Exit     string // how the last run ended, such as "exit status 1"; "" before
-}
-
-// ErrNotRunning is returned for a signal that nobody can receive.
-var ErrNotRunning = errors.New("not running")
 
 // Program is one supervised process: at most one child at a time.
 type Program struct {
@@ -77,14 +72,18 @@ type Program struct {
 	restarts   restarts       // belongs to Run
 	abandon    chan struct{}  // closed at the end: readers take what is there and return
 	goroutines sync.WaitGroup // all that start made
-	kick       chan struct{}  // holds one: the fields below have changed
+	kick       chan struct{}  // holds one: want or again has changed
+	ended      chan struct{}  // closed when Run returns
 
-	mu     sync.Mutex // guards the fields below
-	want   bool       // it shall run
-	again  bool       // it shall stop first
-	status Status
-	starts int
-	child  *child // nil while none runs
+	mu      sync.Mutex // guards the fields below
+	want    bool       // it shall run
+	again   bool       // it shall stop first
+	status  Status
+	starts  int           // attempts, and so the number of the last one
+	up      int           // the last one that lived for StartWait
+	down    int           // the last one that has ended
+	child   *child        // nil while none runs
+	changed chan struct{} // closed, and replaced, when any of these changes
 }
 
 // New validates cfg. It starts nothing.
@@ -112,6 +111,9 @@ func New(cfg Config) (*Program, error) {
 	if cfg.Backoff.Min <= 0 || cfg.Backoff.Max < cfg.Backoff.Min {
 		return nil, fmt.Errorf("backoff from %v to %v is no range", cfg.Backoff.Min, cfg.Backoff.Max)
 	}
+	if err := mayBecome(cfg.User); err != nil {
+		return nil, err
+	}
 	if cfg.StopSignal == 0 {
 		cfg.StopSignal = unix.SIGTERM
 	}
@@ -123,6 +125,8 @@ func New(cfg Config) (*Program, error) {
 		},
 		abandon: make(chan struct{}),
 		kick:    make(chan struct{}, 1),
+		ended:   make(chan struct{}),
+		changed: make(chan struct{}),
 		want:    cfg.Autostart,
 	}, nil
 }
@@ -166,7 +170,7 @@ func cause(err error) error {
 // returns. A Program runs once, by Run or by Exec.
 func (p *Program) Run(stop <-chan struct{}) {
 	for !closed(stop) {
-		if want, _ := p.wanted(); want {
+		if p.begin() {
 			p.cycle(stop)
 			continue
 		}
@@ -183,6 +187,8 @@ func (p *Program) Run(stop <-chan struct{}) {
 // its exit code, or 128 and the number of the signal that killed it.
 func (p *Program) Exec() (status int, err error) {
 	defer p.end()
+	p.Start()
+	p.begin()
 	c, err := p.start()
 	if err != nil {
 		return 0, err
@@ -202,6 +208,7 @@ func (p *Program) Exec() (status int, err error) {
 func (p *Program) end() {
 	close(p.abandon)
 	p.goroutines.Wait()
+	close(p.ended)
 }
 
 // cycle is one run of the program and the delay after it.
@@ -210,7 +217,6 @@ func (p *Program) cycle(stop <-chan struct{}) {
 	c, err := p.start()
 	if err != nil {
 		end.code = -1
-		p.enter(nil)
 	} else {
 		p.enter(c)
 		p.log.Info().Int("pid", c.pid).Msg("started")
@@ -226,7 +232,7 @@ func (p *Program) cycle(stop <-chan struct{}) {
 			return
 		}
 	}
-	p.pause(p.ended(c, err, end), stop)
+	p.pause(p.crashed(c, err, end), stop)
 }
 
 // watch waits for the child to exit (up says whether it lived for StartWait)
@@ -262,9 +268,9 @@ func (p *Program) stopped(c *child, end ending) {
 	p.leave(exit, Stopped)
 }
 
-// ended is the end of a run that was not ordered, or of an attempt that failed
+// crashed is the end of a run that was not ordered, or of an attempt that failed
 // with err: one line in the log, and the delay before the next start.
-func (p *Program) ended(c *child, err error, end ending) time.Duration {
+func (p *Program) crashed(c *child, err error, end ending) time.Duration {
 	next, delay := p.restarts.after(end)
 	level, msg := zerolog.WarnLevel, "ended"
 	exit := ""
@@ -312,83 +318,6 @@ func (p *Program) pause(delay time.Duration, stop <-chan struct{}) {
 				return
 			}
 		}
-	}
-}
-
-// Start makes the program run, if it does not. It only leaves the order: see
-// Status for what came of it. So do Stop and Restart.
-func (p *Program) Start() { p.order(true, false) }
-
-// Stop ends the program until Start.
-func (p *Program) Stop() { p.order(false, false) }
-
-// Restart ends the program, if it runs, and starts it at once.
-func (p *Program) Restart() { p.order(true, true) }
-
-func (p *Program) order(want, again bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.want, p.again = want, again
-	select {
-	case p.kick <- struct{}{}:
-	default: // one is waiting already
-	}
-}
-
-// wanted is what the last order was.
-func (p *Program) wanted() (want, again bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.want, p.again
-}
-
-// Signal sends sig to the child, or to its group if StopAsGroup is set.
-func (p *Program) Signal(sig unix.Signal) error {
-	p.mu.Lock()
-	c := p.child
-	p.mu.Unlock()
-	if c == nil || closed(c.exited) || c.signal(sig, p.cfg.StopAsGroup) != nil {
-		return ErrNotRunning
-	}
-	return nil
-}
-
-// Status is safe to call at any time, from any goroutine.
-func (p *Program) Status() Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status
-}
-
-func (p *Program) setState(s State) {
-	p.mu.Lock()
-	p.status.State = s
-	p.mu.Unlock()
-}
-
-// enter notes a start; c is nil if it failed.
-func (p *Program) enter(c *child) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.again = false
-	p.child = c
-	p.status.State = Starting
-	if c != nil {
-		p.status.PID = c.pid
-	}
-	p.status.Restarts = p.starts
-	p.starts++
-}
-
-// leave notes an end. A program that will not start again is not wanted any
-// more, unless an order came in just now.
-func (p *Program) leave(exit string, next State) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.child = nil
-	p.status.State, p.status.PID, p.status.Exit = next, 0, exit
-	if (next == Exited || next == Fatal) && len(p.kick) == 0 {
-		p.want = false
 	}
 }
 

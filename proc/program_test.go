@@ -40,15 +40,16 @@ func (r *run) pids() []int {
 	return append([]int(nil), r.pid...)
 }
 
-func (r *run) take(pid int, stream string, b Block) {
-	r.mu.Lock()
-	if n := len(r.pid); n == 0 || r.pid[n-1] != pid {
-		r.pid = append(r.pid, pid)
-	}
-	r.mu.Unlock()
+func (r *run) take(pid int, stream string) func(Block) {
 	if stream == Stderr {
-		r.err.take(b)
-	} else {
+		return r.err.take
+	}
+	return func(b Block) {
+		r.mu.Lock()
+		if n := len(r.pid); n == 0 || r.pid[n-1] != pid {
+			r.pid = append(r.pid, pid)
+		}
+		r.mu.Unlock()
 		r.out.take(b)
 	}
 }
@@ -80,6 +81,7 @@ func config(script string) Config {
 		Backoff:     Backoff{Min: 20 * time.Millisecond, Max: time.Second, Reset: time.Minute},
 		StopWait:    patience,
 		KillAsGroup: true,
+		Umask:       keepUmask,
 	}
 }
 
@@ -89,6 +91,9 @@ func prepare(t *testing.T, cfg Config) *run {
 	r := &run{stop: make(chan struct{}), done: make(chan struct{})}
 	cfg.Log = zerolog.New(r)
 	cfg.Poller = newPoller(t)
+	if cfg.Family == nil {
+		cfg.Family = newFamily(t)
+	}
 	if cfg.Output == nil {
 		cfg.Output = r.take
 	}
@@ -294,7 +299,7 @@ func TestProgramPause(t *testing.T) {
 		"start":   func(p *Program, _ chan struct{}) { p.Start() }, // it is about to
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &Program{kick: make(chan struct{}, 1), want: true}
+			p := &Program{kick: make(chan struct{}, 1), changed: make(chan struct{}), want: true}
 			stop := make(chan struct{})
 			begin := time.Now()
 			go func() {

@@ -20,6 +20,7 @@ import (
 //	seconds    a time that may also be a plain number of seconds
 //	auto       "auto" stands for the default, or for Auto where that is it
 //	user,group an int that is written as a name or a number; -1: not set
+//	id         may also be written as a number
 //	command    a list, or one string that is split as a shell would
 //	each       a table, or one value for each of its keys
 //	required   has no default
@@ -135,12 +136,19 @@ type StdinSource struct {
 
 // Program is a supervised child. Sinks is short for both Stdout and Stderr:
 // a loaded Config has it nil and those two filled in. An empty list throws a
-// stream away; with RedirectStderr the second one is nil.
+// stream away; with RedirectStderr the second one is nil. Texts may hold
+// %(name)s, but for %(here)s, which is resolved; see [Program.instances].
 type Program struct {
 	Name           string            `toml:"-"`
 	Command        []string          `toml:"command,command,required"` // at least one word
-	Directory      string            `toml:"directory,path,omitempty"`
-	Environment    map[string]string `toml:"environment,omitempty"` // added to the daemon's own
+	Directory      string            `toml:"directory,omitempty"`      // absolute, or begins with %(
+	Environment    map[string]string `toml:"environment,omitempty"`    // added to the daemon's own
+	User           Account           `toml:"user,omitempty,id"`
+	Umask          Umask             `toml:"umask,omitempty"`
+	ProcessName    string            `toml:"process_name"`
+	NumProcs       int               `toml:"numprocs" min:"1" max:"10000"`
+	NumProcsStart  int               `toml:"numprocs_start" min:"0" max:"1000000"`
+	Priority       int               `toml:"priority"` // lower ones start first and stop last
 	Autostart      bool              `toml:"autostart"`
 	Autorestart    string            `toml:"autorestart" enum:"unexpected true false"`
 	ExitCodes      []int             `toml:"exitcodes" min:"0" max:"255"`
@@ -152,13 +160,15 @@ type Program struct {
 	StopAsGroup    bool              `toml:"stopasgroup"`
 	KillAsGroup    bool              `toml:"killasgroup"`
 	RedirectStderr bool              `toml:"redirect_stderr"`
+	ReloadSignal   Signal            `toml:"reload_signal,omitempty"`
+	ReloadCommand  []string          `toml:"reload_command,command,omitempty"`
+	Prefix         string            `toml:"prefix,omitempty"` // template of what goes before each line
 	Lines
 	Severity StreamSeverity `toml:"severity,each"`
 	WhenFull WhenFull       `toml:"when_full"`
 	Sinks    []string       `toml:"sinks,omitempty"`
 	Stdout   []string       `toml:"stdout"`
 	Stderr   []string       `toml:"stderr,omitempty"`
-	_        struct{}       `later:"user umask numprocs numprocs_start process_name priority prefix reload_signal reload_command"`
 }
 
 // Backoff is the delay between restarts: from Min to Max, and back to Min

@@ -60,6 +60,8 @@ type decoder struct {
 	files []string
 	where map[string]place // of every key
 	errs  Errors
+
+	processes map[string]string // the program of each name of a process
 }
 
 // place is where a key is: in files[file], at a line from 1.
@@ -333,6 +335,7 @@ func (d *decoder) command(at string, f *field, v any) {
 		}
 	}
 	switch {
+	case len(*words) == 0 && f.has("omitempty"):
 	case len(*words) == 0 || (*words)[0] == "":
 		d.errorf(at, "names no program")
 	case slices.ContainsFunc(*words, func(w string) bool { return strings.Contains(w, "\x00") }):
@@ -361,6 +364,9 @@ func (d *decoder) scalar(f *field, v any) error {
 	// autorestart = true: a boolean is a word where the enum has it.
 	if b, isBool := v.(bool); isBool && slices.Contains(f.allowed(), "true") {
 		s, ok = strconv.FormatBool(b), true
+	}
+	if n, isInt := v.(int64); isInt && f.has("id") {
+		s, ok = strconv.FormatInt(n, 10), true
 	}
 	if !ok {
 		return fmt.Errorf("must be a string, not %s", show(v))

@@ -41,6 +41,8 @@ var (
 // quoterOf is the quoter for the string at a key; nil if it is no template.
 func quoterOf(at string) *strings.Replacer {
 	switch {
+	case strings.HasPrefix(at, "program.") && strings.HasSuffix(at, ".prefix"):
+		return lineQuoter
 	case !strings.HasPrefix(at, "sink."):
 		return nil
 	case strings.HasSuffix(at, ".path"):

@@ -75,7 +75,7 @@ func (f *field) printed() bool {
 // isTemplateField tells templates, whose dollars are their own: they were
 // left alone by expandString, and are printed as they stand.
 func (f *field) isTemplateField() bool {
-	return f.name == "template" || f.name == "path" && !f.has("path")
+	return f.name == "template" || f.name == "prefix" || f.name == "path" && !f.has("path")
 }
 
 // appendValue appends what decoder.set reads back as the field's value. Its

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"logboom/sink"
@@ -65,6 +64,7 @@ func (d *decoder) config(tree map[string]any) *Config {
 	for _, s := range sinks {
 		d.sink(cfg, s)
 	}
+	d.processNames(programs)
 	d.references(sources, programs, sinks)
 	d.conflicts(cfg)
 	d.memory(cfg)
@@ -257,22 +257,6 @@ func (d *decoder) socketPath(at string, a *Address) {
 	if len(a.Address) > 107 {
 		d.errorf(at, "%q is longer than the 107 bytes that the path of a socket may have", a.Address)
 	}
-}
-
-// program reads a program. The defaults are supervisord's, but for
-// killasgroup, which there leaves workers behind.
-func (d *decoder) program(s section) Program {
-	p := Program{
-		Name: s.name, Autostart: true, Autorestart: "unexpected", ExitCodes: []int{0},
-		StartSecs: time.Second, StartRetries: 3,
-		Backoff:    Backoff{Min: time.Second, Max: time.Minute, Reset: time.Minute},
-		StopSignal: syscall.SIGTERM, StopWait: 10 * time.Second, KillAsGroup: true,
-		Lines: defaultLines(), Severity: StreamSeverity{info, info}, WhenFull: WhenFull{Wait, time.Second},
-	}
-	d.table(s.at, s.t, &p)
-	d.ordered(join(s.at, "backoff"), p.Backoff.Min, p.Backoff.Max)
-	d.programSinks(s, &p)
-	return p
 }
 
 // programSinks gives each stream its list of sinks. Which stream goes where

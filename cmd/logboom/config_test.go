@@ -116,7 +116,8 @@ func TestDefaults(t *testing.T) {
 			Owner: Owner{-1, -1}, MaxConnections: 1024, IdleTimeout: 5 * time.Minute,
 		}},
 		Programs: []Program{{
-			Name: "app", Command: []string{"php", "-r", "echo 1;"}, Autostart: true, Autorestart: "unexpected",
+			Name: "app", Command: []string{"php", "-r", "echo 1;"}, ProcessName: "%(program_name)s", NumProcs: 1, Priority: 999,
+			Autostart: true, Autorestart: "unexpected",
 			ExitCodes: []int{0}, StartSecs: time.Second, StartRetries: 3,
 			Backoff:    Backoff{time.Second, time.Minute, time.Minute},
 			StopSignal: syscall.SIGTERM, StopWait: 10 * time.Second, KillAsGroup: true,

@@ -338,13 +338,7 @@ var scalars = map[reflect.Type]scalar{
 		func(v any) string { return v.(*time.Location).String() },
 	},
 	reflect.TypeFor[syscall.Signal](): {
-		func(s string) (any, error) {
-			name := strings.ToUpper(s)
-			if sig := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG")); sig != 0 {
-				return sig, nil
-			}
-			return nil, fmt.Errorf(`%q is no signal: want a name such as "TERM"`, s)
-		},
+		func(s string) (any, error) { return parseSignal(s) },
 		func(v any) string { return strings.TrimPrefix(unix.SignalName(v.(syscall.Signal)), "SIG") },
 	},
 }

@@ -13,6 +13,7 @@ import (
 
 	"logboom/buffer"
 	"logboom/drain"
+	"logboom/proc"
 )
 
 // daemon is everything that `logboom run` runs. Messages go from its feeds to
@@ -24,6 +25,7 @@ type daemon struct {
 	host      string
 	arena     *buffer.Arena
 	poller    *drain.Poller
+	family    *proc.Family // of all programs
 	inherited inherited
 	baselines *baselines
 	plain     bool     // pipe or exec: its own log tells of trouble only
@@ -59,6 +61,7 @@ func (d *daemon) open(conf *Config) (err error) {
 	if d.poller, err = drain.NewPoller(); err != nil {
 		return err
 	}
+	d.family = proc.NewFamily(d.groupsPath(), d.log)
 	for _, c := range confs {
 		d.outlets[c.Name] = d.openOutlet(c, full[c.Name])
 	}
@@ -85,6 +88,7 @@ func (d *daemon) closeUnstarted() {
 		o.Close()
 		<-o.done
 	}
+	d.family.Close()
 	d.poller.Close()
 }
 
@@ -128,11 +132,18 @@ func (d *daemon) edgesOf(section any, outlets map[string]*outlet) []*edge {
 
 // start lets messages in.
 func (d *daemon) start() {
+	var programs []*feed
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, section := range sections(d.conf) {
-		d.feeds[nameOf(section)].start(d.ended)
+		f := d.feeds[nameOf(section)]
+		if f.children == nil {
+			f.start(d.ended)
+		} else {
+			programs = append(programs, f)
+		}
 	}
+	d.mu.Unlock()
+	d.startPrograms(programs)
 }
 
 // ended notes that a feed has ended. When none is left that can bring
@@ -165,10 +176,10 @@ func (d *daemon) current() []*outlet {
 // After the programs have ended, it all has to be done within stop_timeout.
 func (d *daemon) stop() (undelivered uint64) {
 	d.ready.Store(false)
-	d.endFeeds(func(f *feed) bool { return f.program != nil })
+	d.endPrograms()
 	deadline := time.AfterFunc(d.conf.StopTimeout, func() { close(d.giveUp) })
 	defer deadline.Stop()
-	d.endFeeds(func(f *feed) bool { return f.program == nil })
+	d.endFeeds(func(f *feed) bool { return f.children == nil })
 	if d.baselines != nil {
 		d.baselines.save()
 	}

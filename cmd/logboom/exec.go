@@ -43,10 +43,11 @@ func execCommand() *cobra.Command {
 // exec runs the only program that there is once. Signals go to it, not to us.
 func (d *daemon) exec(signals <-chan os.Signal) error {
 	f := d.feeds["exec"]
+	program := f.children[0]
 	var status int
 	var failed error // both are set before idle is closed
 	f.runs = []func(<-chan struct{}) error{func(<-chan struct{}) error {
-		status, failed = f.program.Exec()
+		status, failed = program.Exec()
 		return nil
 	}}
 	d.start()
@@ -54,7 +55,7 @@ func (d *daemon) exec(signals <-chan os.Signal) error {
 		select {
 		case s := <-signals:
 			if sig := s.(unix.Signal); passesOn(sig) {
-				f.program.Signal(sig) // fails if it has just ended
+				program.Signal(sig) // fails if it has just ended
 			}
 		case <-d.idle:
 			return d.afterExec(status, failed, signals)

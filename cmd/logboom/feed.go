@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 
 	"logboom/proc"
 	"logboom/sink"
@@ -24,7 +23,8 @@ type feed struct {
 	runs    []func(stop <-chan struct{}) error // one goroutine each
 	sockets []socket                           // of a syslog source
 	closers []io.Closer
-	program *proc.Program
+
+	children []*child // of a program
 
 	stop chan struct{}
 	done chan struct{} // closed when all runs have returned
@@ -235,39 +235,6 @@ func (d *daemon) lineConfig(l Lines) proc.LineConfig {
 	return conf
 }
 
-var restartRules = map[string]proc.Restart{"true": proc.Always, "false": proc.Never, "unexpected": proc.Unexpected}
-
-func (d *daemon) openProgram(f *feed, s Program) error {
-	priority := map[string]uint8{
-		proc.Stdout: userFacility | uint8(s.Severity.Stdout),
-		proc.Stderr: userFacility | uint8(s.Severity.Stderr),
-	}
-	var environment []string
-	for name, value := range s.Environment {
-		environment = append(environment, name+"="+value)
-	}
-	p, err := proc.New(proc.Config{
-		Name: s.Name, Command: s.Command, Directory: s.Directory, Environment: environment,
-		RedirectStderr: s.RedirectStderr, Stdin: d.stdin, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
-		ExitCodes: s.ExitCodes, StartWait: s.StartSecs, StartRetries: s.StartRetries,
-		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
-		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
-		Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
-		Output: func(pid int, stream string, b proc.Block) {
-			f.block(f.origin(d.host, priority[stream], pid, stream), b)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	f.program = p
-	f.runs = append(f.runs, func(stop <-chan struct{}) error {
-		p.Run(stop)
-		return nil
-	})
-	return nil
-}
-
 // policies of when_full.
 func policy(w WhenFull) sink.Policy {
 	switch w.Mode {
@@ -307,7 +274,8 @@ func route(section any) (sinks []string, streams map[string][]string, full WhenF
 }
 
 // withoutRoute is a section as it is without what only says where messages
-// go: two that are equal so need not be closed and opened anew.
+// go, or when it is started: two that are equal so need not be closed and
+// opened anew.
 func withoutRoute(section any) any {
 	switch s := section.(type) {
 	case SyslogSource:
@@ -320,7 +288,7 @@ func withoutRoute(section any) any {
 		s.Sinks, s.WhenFull = nil, WhenFull{}
 		return s
 	case Program:
-		s.Sinks, s.Stdout, s.Stderr, s.WhenFull = nil, nil, nil, WhenFull{}
+		s.Sinks, s.Stdout, s.Stderr, s.WhenFull, s.Priority = nil, nil, nil, WhenFull{}, 0
 		return s
 	}
 	return section

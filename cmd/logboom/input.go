@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,9 +20,8 @@ type input struct {
 
 	// mu makes calls follow each other: two streams, or many connections, can
 	// bring messages at the same time. It is held while an edge waits.
-	mu      sync.Mutex
-	edges   []*edge
-	byOwner map[string]*sink.Origin // the origin of a program's stream
+	mu    sync.Mutex
+	edges []*edge
 
 	counts sync.Mutex // guards what follows, and the numbers of edges
 	sum    received
@@ -177,25 +175,6 @@ func (in *input) lookForKernelDrops() {
 	for _, e := range in.edges {
 		e.Gap(int(n), sink.KernelQueue)
 	}
-}
-
-// origin returns the origin of a stream of a program's process.
-func (in *input) origin(host string, priority uint8, pid int, stream string) *sink.Origin {
-	in.counts.Lock()
-	defer in.counts.Unlock()
-	key := strconv.Itoa(pid)
-	o := in.byOwner[stream]
-	if o == nil || string(o.PID) != key {
-		o = &sink.Origin{
-			Source: in.name, Stream: stream, LocalHost: host, Zone: time.Local,
-			Priority: priority, Program: []byte(in.name), PID: []byte(key),
-		}
-		if in.byOwner == nil {
-			in.byOwner = make(map[string]*sink.Origin)
-		}
-		in.byOwner[stream] = o
-	}
-	return o
 }
 
 // setEdges leads the input to other sinks. An edge to a sink that it led to

@@ -74,9 +74,9 @@ func (d *daemon) status() snapshot {
 		for _, e := range edges {
 			s.Balanced = s.Balanced && source.Received == e.Accepted+e.Filtered+sum(e.Dropped)
 		}
-		if f.program != nil {
-			p := f.program.Status()
-			s.Programs[name] = programStatus{Program: name, State: p.State.String(), PID: p.PID, Restarts: p.Restarts, Exit: p.Exit}
+		for _, c := range f.children {
+			p := c.Status()
+			s.Programs[c.name] = programStatus{Program: name, State: p.State.String(), PID: p.PID, Restarts: p.Restarts, Exit: p.Exit}
 		}
 	}
 	for name, o := range d.outlets {
@@ -172,10 +172,10 @@ func (s *snapshot) print(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\n", name, v.State, v.Accepted, v.Delivered, sum(v.Lost), v.Buffered, v.LastError)
 	}
 	if len(s.Programs) > 0 {
-		fmt.Fprintln(t, "\nPROGRAM\tSTATE\tPID\tRESTARTS\tLAST EXIT")
+		fmt.Fprintln(t, "\nPROCESS\tPROGRAM\tSTATE\tPID\tRESTARTS\tLAST EXIT")
 		for _, name := range slices.Sorted(maps.Keys(s.Programs)) {
 			v := s.Programs[name]
-			fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", name, v.State, v.PID, v.Restarts, v.Exit)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\n", name, v.Program, v.State, v.PID, v.Restarts, v.Exit)
 		}
 	}
 	fmt.Fprintf(t, "\nbalanced: %t\n", s.Balanced)

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"logboom/proc"
+	"logboom/sink"
+)
+
+// child is one process of a program.
+type child struct {
+	*proc.Program
+	name string // as the operator knows it
+}
+
+var restartRules = map[string]proc.Restart{"true": proc.Always, "false": proc.Never, "unexpected": proc.Unexpected}
+
+// openProgram makes the processes of a program. None runs yet.
+func (d *daemon) openProgram(f *feed, s Program) error {
+	instances := []instanceOf{{name: s.Name, command: s.Command}}
+	var err error
+	if !d.plain { // the words of exec's command line mean themselves
+		if instances, err = s.instances(); err != nil {
+			return err
+		}
+	}
+	var prefix *linePrefix
+	if s.Prefix != "" {
+		if prefix, err = parsePrefix(s.Prefix); err != nil {
+			return err
+		}
+	}
+	for _, i := range instances {
+		p, err := proc.New(d.processConfig(f, &s, i, prefix))
+		if err != nil {
+			return err
+		}
+		f.children = append(f.children, &child{p, i.name})
+		f.runs = append(f.runs, func(stop <-chan struct{}) error {
+			p.Run(stop)
+			return nil
+		})
+	}
+	return nil
+}
+
+func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePrefix) proc.Config {
+	priority := map[string]uint8{
+		proc.Stdout: userFacility | uint8(s.Severity.Stdout),
+		proc.Stderr: userFacility | uint8(s.Severity.Stderr),
+	}
+	return proc.Config{
+		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
+		User: s.User.credential(), Umask: s.Umask.mask(),
+		RedirectStderr: s.RedirectStderr, Stdin: d.stdin, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
+		ExitCodes: s.ExitCodes, StartWait: s.StartSecs, StartRetries: s.StartRetries,
+		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
+		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
+		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
+		Output: func(pid int, stream string) func(proc.Block) {
+			o := &sink.Origin{
+				Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
+				Priority: priority[stream], Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
+			}
+			take := func(b proc.Block) { f.block(o, b) }
+			if prefix == nil {
+				return take
+			}
+			return prefix.of(o, i.name).before(take)
+		},
+	}
+}
+
+// groupsPath is where process groups are recorded for the next start; "" for
+// pipe and exec, which have no runtime directory.
+func (d *daemon) groupsPath() string {
+	if d.plain {
+		return ""
+	}
+	return filepath.Join(d.conf.RuntimeDir, "groups.json")
+}
+
+// startPrograms starts programs, each priority after the one before has made
+// its first attempts. It does not wait for them to be up.
+func (d *daemon) startPrograms(programs []*feed) {
+	for _, equals := range byPriority(programs) {
+		for _, f := range equals {
+			f.start(d.ended)
+		}
+		for _, f := range equals {
+			for _, p := range f.children {
+				p.Begun(context.Background())
+			}
+		}
+	}
+}
+
+// endPrograms stops the programs in the reverse order of their start, each
+// priority after the one before has ended.
+func (d *daemon) endPrograms() {
+	d.mu.Lock()
+	feeds := slices.Collect(maps.Values(d.feeds))
+	d.mu.Unlock()
+	for _, equals := range slices.Backward(byPriority(feeds)) {
+		d.endFeeds(func(f *feed) bool { return slices.Contains(equals, f) })
+	}
+	d.family.Close()
+}
+
+// byPriority lists the feeds of programs by their priority, lowest first.
+func byPriority(feeds []*feed) [][]*feed {
+	by := make(map[int][]*feed)
+	for _, f := range feeds {
+		if s, ok := f.section.(Program); ok {
+			by[s.Priority] = append(by[s.Priority], f)
+		}
+	}
+	var list [][]*feed
+	for _, priority := range slices.Sorted(maps.Keys(by)) {
+		list = append(list, by[priority])
+	}
+	return list
+}
+
+// credential is nil for the user that the daemon runs as: as supervisord does,
+// it then changes neither groups nor anything else.
+func (a *Account) credential() *syscall.Credential {
+	if a.Name == "" || a.UID == unix.Geteuid() {
+		return nil
+	}
+	c := &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}
+	for _, g := range a.Groups {
+		c.Groups = append(c.Groups, uint32(g))
+	}
+	return c
+}
