@@ -148,7 +148,7 @@ func TestNginxToFile(t *testing.T) {
 				t.Fatalf("the kernel dropped %d datagrams", got.kernelDropped)
 			}
 			text := readGzip(t, path)
-			if failed := unsent(t, dir); failed > 0 && failed < requests/100 {
+			if failed := unsent(t, dir); failed > 0 && failed < requests/10 {
 				// A worker's socket holds some 170 lines, however long the
 				// queue is: a moment in which the daemon gets no processor.
 				t.Logf("nginx could not send %d of %d lines", failed, requests)
