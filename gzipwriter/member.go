@@ -127,3 +127,15 @@ func (m *header) parse(h []byte) bool {
 	}
 	return m.length >= fixedLen+2+extra+minDeflate+trailerLen
 }
+
+// spoilt says whether what begins at h was a header of ours until a byte of its
+// LB field was changed: either its name or its checksum is still right. The
+// member can be whole for all that, since others skip the field.
+func spoilt(h []byte) bool {
+	if len(h) < headerLen || h[3]&flagExtra == 0 {
+		return false
+	}
+	named := h[12] == 'L' && h[13] == 'B' && le.Uint16(h[14:]) == lbLen
+	right := crc32.Checksum(h[lbPayload:lbSum], castagnoli) == le.Uint32(h[lbSum:])
+	return named && !right || !named && right && le.Uint16(h[10:]) == 4+lbLen
+}

@@ -1,7 +1,6 @@
 package gzipwriter
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,12 +16,12 @@ import (
 // what one power failure can leave behind, bytes.
 const recheckLen = 64 << 20
 
-// ErrUntouched says that [Repair] left a file as it is, though it does not end
+// ErrUntouched says that [Repair] or [Salvage] left a file as it is, though it does not end
 // on a whole member: it must not be appended to.
 var ErrUntouched = errors.New("left as it is")
 
-// Repair makes a gzip file end on a whole member, before it is first appended
-// to. A torn tail (a member cut short or full of holes, padding, garbage) is
+// Repair makes a gzip or zstd file end on a whole member, before it is first
+// appended to. A torn tail (a member cut short or full of holes, padding, garbage) is
 // appended to NAME.torn, which is then synced, and cut off the file; cut is its
 // length in bytes, 0 for a file that was whole. A crash in between leaves the
 // tail in both files, never in none.
@@ -73,15 +72,15 @@ func tornFrom(r io.ReaderAt, size int64) (int64, error) {
 	if reason == nil {
 		return size, nil
 	}
-	if !errors.Is(reason, io.ErrUnexpectedEOF) && !errors.Is(reason, ErrDamaged) {
+	if !flawed(reason) {
 		return 0, reason
 	}
 	if s.End() == 0 {
-		if m, err := s.claim(0); err != nil || !m.Ours {
+		if m, err := s.codec.claim(0); err != nil || !m.Ours {
 			return 0, fmt.Errorf("%w: %w", ErrUntouched, reason)
 		}
 	}
-	at, err := s.find(s.End() + 1)
+	at, err := s.codec.find(s.End()+1, size)
 	if err != nil {
 		return 0, err
 	}
@@ -91,7 +90,7 @@ func tornFrom(r io.ReaderAt, size int64) (int64, error) {
 	return s.End(), nil
 }
 
-// scanAll walks to the end, inflating members of ours from checkFrom on.
+// scanAll walks to the end, inflating all members from checkFrom on.
 func scanAll(r io.ReaderAt, size, checkFrom int64) *Scanner {
 	s := ScanMembers(r, size)
 	s.checkFrom = checkFrom
@@ -100,40 +99,9 @@ func scanAll(r io.ReaderAt, size, checkFrom int64) *Scanner {
 	return s
 }
 
-// find returns the offset of the first whole member that begins at off or
-// after it, wherever that is, or -1.
-func (s *Scanner) find(off int64) (int64, error) {
-	buf := make([]byte, readBuffer)
-	// Each step leaves the last two bytes to the next: the magic may begin there.
-	for ; off+int64(len(magic)) <= s.size; off += int64(len(buf) - len(magic) + 1) {
-		buf = buf[:min(int64(len(buf)), s.size-off)]
-		if n, err := s.r.ReadAt(buf, off); n < len(buf) {
-			return 0, readError(err)
-		}
-		at, err := s.findIn(buf, off)
-		if at >= 0 || err != nil {
-			return at, err
-		}
-	}
-	return -1, nil
-}
-
-// findIn is find within b, which was read at off.
-func (s *Scanner) findIn(b []byte, off int64) (int64, error) {
-	for from := 0; ; from++ {
-		i := bytes.Index(b[from:], []byte(magic))
-		if i < 0 {
-			return -1, nil
-		}
-		from += i
-		_, _, err := s.inflate(off + int64(from))
-		if err == nil {
-			return off + int64(from), nil
-		}
-		if s.in.err != nil {
-			return 0, err // nothing about this place is known
-		}
-	}
+// flawed says that an error is one of the data, not of reading it.
+func flawed(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, ErrDamaged)
 }
 
 // saveTail appends bytes end to size of f to its .torn file, and returns when
