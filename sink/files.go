@@ -80,16 +80,17 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 	if !w.stuck.IsZero() && time.Now().After(w.again) {
 		w.Reopen()
 	}
+	// Before the file: one that is new is empty for no longer than it must be.
+	text, err := w.member(b, spec)
+	if err != nil {
+		return err
+	}
 	f, err := w.file(b.Key, spec)
 	if err != nil {
 		var refused *Refused
 		if errors.As(err, &refused) {
 			refused.Messages = b.Messages
 		}
-		return err
-	}
-	text, err := w.member(b, spec)
-	if err != nil {
 		return err
 	}
 	n, err := gzipwriter.AppendFile(f.out, text)

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"logboom/buffer"
+	"logboom/gzipwriter"
 	"logboom/syslog"
 )
 
@@ -131,6 +132,7 @@ func (s *Sink) setLocked(conf Config) {
 			}
 		}
 		spec = &file
+		conf.Limits.Bytes = min(conf.Limits.Bytes, gzipwriter.MaxText)
 	}
 	s.buf.SetSpec(conf.Limits, spec)
 	s.conf = conf
