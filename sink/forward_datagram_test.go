@@ -127,6 +127,11 @@ func TestForwardUDP(t *testing.T) {
 				if n := f.counters.writes.Load(); n != 3 {
 					t.Errorf("%d calls for 3,000 datagrams, want 3", n)
 				}
+				for _, v := range f.conn.(*datagrams).vectors {
+					if v.Base != nil {
+						t.Fatal("a vector still points into the batch")
+					}
+				}
 				if err := f.Close(nil); err != nil {
 					t.Error(err)
 				}

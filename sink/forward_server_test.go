@@ -133,17 +133,18 @@ func within(t testing.TB, what string, condition func() bool) {
 // server is a syslog server over TCP. What it does with connections can be
 // changed while it is down.
 type server struct {
-	t       testing.TB
-	Target  Target
-	replies bool // says something before each read
+	t      testing.TB
+	Target Target
 
 	listener net.Listener
 	working  sync.WaitGroup
 
 	mu       sync.Mutex // guards the rest
+	replies  bool       // says something before each read
 	stopAt   int        // bytes after which a new connection is not read on; 0: never
 	got      []string   // messages in order of arrival, cut ones marked
 	conns    []*net.TCPConn
+	down     bool
 	accepted int
 	ended    int           // connections that the client ended, read to the end
 	resume   chan struct{} // closed: connections that stopped read on
@@ -170,6 +171,9 @@ func (s *server) listen(address string) {
 func (s *server) up() {
 	s.t.Helper()
 	s.resume = make(chan struct{})
+	s.mu.Lock()
+	s.down = false
+	s.mu.Unlock()
 	s.listen(s.Target.Address)
 }
 
@@ -181,21 +185,26 @@ func (s *server) serve() {
 			return
 		}
 		s.mu.Lock()
+		if s.down {
+			s.mu.Unlock()
+			c.Close()
+			return
+		}
 		s.conns = append(s.conns, c.(*net.TCPConn))
 		s.accepted++
-		stopAt := s.stopAt
+		stopAt, replies := s.stopAt, s.replies
 		s.mu.Unlock()
-		s.working.Go(func() { s.read(c, stopAt, resume) })
+		s.working.Go(func() { s.read(c, stopAt, replies, resume) })
 	}
 }
 
-func (s *server) read(c net.Conn, stopAt int, resume chan struct{}) {
+func (s *server) read(c net.Conn, stopAt int, replies bool, resume chan struct{}) {
 	framer := syslog.NewFramer(syslog.FramingAuto, 1<<20)
 	for total := 0; ; {
 		if stopAt > 0 && total >= stopAt {
 			<-resume
 		}
-		if s.replies {
+		if replies {
 			fmt.Fprint(c, "a syslog server has nothing to say\n")
 		}
 		room := framer.Space(1 << 16)
@@ -237,6 +246,7 @@ func (s *server) take(framer *syslog.Framer, end error) {
 func (s *server) kill(reset bool) {
 	s.listener.Close()
 	s.mu.Lock()
+	s.down = true // for one that is just being accepted
 	for _, c := range s.conns {
 		if reset {
 			c.SetLinger(0)
@@ -251,6 +261,13 @@ func (s *server) kill(reset bool) {
 		close(s.resume)
 	}
 	s.working.Wait()
+}
+
+// reply makes new connections say something before each read.
+func (s *server) reply(replies bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replies = replies
 }
 
 // stop makes new connections stop reading after n bytes, until resume is

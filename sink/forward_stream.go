@@ -14,6 +14,10 @@ import (
 )
 
 const (
+	// maxPacket is by how many bytes the kernel exceeds a send buffer: while
+	// there is any room it begins one more packet, of the size that
+	// segmentation offload works with.
+	maxPacket = 64 << 10
 	// lingerTimeout bounds the wait for a peer to acknowledge the last bytes.
 	lingerTimeout = 2 * time.Second
 	// lingerPoll is how often that is looked at: no event tells of it.
@@ -72,10 +76,12 @@ func openStream(ctx context.Context, r *net.Resolver, address string, conf *Forw
 
 // prepare sets what is to hold from the first byte on.
 func prepare(fd int, conf *Forward) error {
-	// The kernel doubles the value, for what it keeps about the bytes
-	// (socket(7)); most of the double can be bytes.
 	if conf.ResendWindow > 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, conf.ResendWindow/2); err != nil {
+		// The kernel doubles the value, for what it keeps about the bytes
+		// (socket(7)); most of the double can be bytes. A window that is not
+		// larger than a packet cannot be kept to.
+		size := max(conf.ResendWindow-maxPacket, conf.ResendWindow/8) / 2
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size); err != nil {
 			return os.NewSyscallError("setsockopt SO_SNDBUF", err)
 		}
 	}

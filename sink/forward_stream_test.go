@@ -40,13 +40,17 @@ func TestForwardStream(t *testing.T) {
 
 func TestForwardServerRestarts(t *testing.T) {
 	endsClean(t)
-	for name, reset := range map[string]bool{"FIN": false, "RST": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		reset, replies bool
+	}{{"FIN", false, false}, {"RST", true, false}, {"FIN behind text", false, true}} {
+		t.Run(test.name, func(t *testing.T) {
 			s, w := newServer(t), newTimber(t)
+			s.reply(test.replies)
 			f := startForwarder(t, testForward(s.Target))
 			mustDeliver(t, f, w.batch(Lines, "m0"))
 			s.awaits(1)
-			s.kill(reset)
+			s.kill(test.reset)
 			s.up()
 			mustDeliver(t, f, w.batch(Lines, "m1"))
 			mustDeliver(t, f, w.batch(Lines, "m2"))
@@ -138,6 +142,7 @@ func TestForwardBreaksInFrame(t *testing.T) {
 			// The first connection is read to its end before the next begins.
 			within(t, "the first connection ends", func() bool { _, ended := s.connections(); return ended == 1 })
 			first := s.messages()
+			f.conf.WriteTimeout = 10 * time.Second
 			mustDeliver(t, f, b)
 			got := s.awaits(len(first) + len(want))
 			mustEqual(t, got[len(first):], want)
@@ -170,7 +175,8 @@ func TestForwardServerNeverReads(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "timeout") || !strings.Contains(err.Error(), dead.Target.String()) {
 		t.Errorf("error %v", err)
 	}
-	deliverAtLast(t, f, b)
+	f.conf.WriteTimeout = 10 * time.Second
+	mustDeliver(t, f, b)
 	mustEqual(t, alive.awaits(len(want)), want)
 }
 
@@ -229,7 +235,7 @@ func TestForwardFramingChanges(t *testing.T) {
 func TestForwardClose(t *testing.T) {
 	endsClean(t)
 	s, w := newServer(t), newTimber(t)
-	s.replies = true
+	s.reply(true)
 	f := startForwarder(t, testForward(s.Target))
 	want := numbered("m", 20_000, 100)
 	mustDeliver(t, f, w.batch(Octets, want...))

@@ -123,3 +123,19 @@ func TestForwardSet(t *testing.T) {
 		}
 	}
 }
+
+// A smaller window forgets what does not fit, whatever became of it.
+func TestForwardSetWindow(t *testing.T) {
+	endsClean(t)
+	s, w := newServer(t), newTimber(t)
+	f := startForwarder(t, testForward(s.Target))
+	mustDeliver(t, f, w.batch(Lines, "m0", "m1"))
+	s.awaits(2)
+	s.kill(true)
+	conf := testForward(s.Target)
+	conf.ResendWindow = len("m1\n")
+	f.set(conf)
+	s.up()
+	mustDeliver(t, f, w.batch(Lines, "m2"))
+	mustEqual(t, s.awaits(4), []string{"m0", "m1", "m1", "m2"})
+}
