@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,6 +122,22 @@ func TestRestartWithHeldSockets(t *testing.T) { // U08
 	}
 }
 
+// halt stops all threads of the process, so that it takes nothing more.
+func (p *process) halt() {
+	p.t.Helper()
+	p.signal(unix.SIGSTOP)
+	eventually(p.t, 5*time.Second, "all threads have stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid()))
+		if err != nil || len(threads) == 0 {
+			p.t.Fatal(err, threads)
+		}
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			return err == nil && !bytes.Contains(stat, []byte(") T "))
+		})
+	})
+}
+
 // What is in the queue when the daemon is killed is there for the next.
 func TestKillWithHeldSockets(t *testing.T) {
 	dir, port, sockets := heldSockets(t)
@@ -138,7 +157,7 @@ func TestKillWithHeldSockets(t *testing.T) {
 	const perBurst = 8 // a unix socket's queue may be as short as 10
 	burst(0, perBurst)
 	eventually(t, 5*time.Second, "all is in the files", func() bool { return d.status().Sinks["file"].Delivered == 2*perBurst })
-	d.signal(unix.SIGSTOP)
+	d.halt()
 	burst(perBurst, perBurst)
 	d.signal(unix.SIGKILL)
 	if code := d.wait(5 * time.Second); code != -1 {
