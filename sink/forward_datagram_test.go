@@ -104,7 +104,6 @@ func receiveRoom(t testing.TB, s *datagramServer) (size int) {
 }
 
 func TestForwardUDP(t *testing.T) {
-	endsClean(t)
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		for name, framing := range map[string]Framing{"octets": Octets, "lines": Lines} {
 			t.Run(address+" "+name, func(t *testing.T) {
@@ -141,7 +140,6 @@ func TestForwardUDP(t *testing.T) {
 }
 
 func TestForwardTooLarge(t *testing.T) {
-	endsClean(t)
 	for _, network := range []string{"udp", "unixgram"} {
 		t.Run(network, func(t *testing.T) {
 			address := "127.0.0.1:0"
@@ -171,7 +169,6 @@ func TestForwardTooLarge(t *testing.T) {
 // On one machine a refusal comes back at once, so nothing is lost while the
 // receiver is away, and each message arrives once.
 func TestForwardUDPRefused(t *testing.T) {
-	endsClean(t)
 	s, w := newDatagramServer(t, "udp", "127.0.0.1:0"), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
 	want := numbered("udp", 200, 60)
@@ -200,7 +197,6 @@ func TestForwardUDPRefused(t *testing.T) {
 
 // A refused UDP target is passed over, and comes back into its own.
 func TestForwardUDPFailover(t *testing.T) {
-	endsClean(t)
 	a, b, w := newDatagramServer(t, "udp", "127.0.0.1:0"), newDatagramServer(t, "udp", "127.0.0.1:0"), newTimber(t)
 	f := startForwarder(t, testForward(a.Target, b.Target))
 	a.kill()
@@ -215,7 +211,6 @@ func TestForwardUDPFailover(t *testing.T) {
 
 // A full queue: what it took is not sent again when there is room.
 func TestForwardUnixgramFull(t *testing.T) {
-	endsClean(t)
 	s, w := bindDatagramServer(t, "unixgram", filepath.Join(t.TempDir(), "log")), newTimber(t)
 	conf := testForward(s.Target)
 	conf.WriteTimeout = 50 * time.Millisecond
@@ -241,7 +236,6 @@ func TestForwardUnixgramFull(t *testing.T) {
 }
 
 func TestForwardUnixgramGiveUp(t *testing.T) {
-	endsClean(t)
 	s, w := bindDatagramServer(t, "unixgram", filepath.Join(t.TempDir(), "log")), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
 	giveUp := make(chan struct{})
@@ -255,7 +249,6 @@ func TestForwardUnixgramGiveUp(t *testing.T) {
 
 // The path leads to another socket after the receiver's restart.
 func TestForwardUnixgramRestart(t *testing.T) {
-	endsClean(t)
 	path := filepath.Join(t.TempDir(), "log")
 	s, w := newDatagramServer(t, "unixgram", path), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
@@ -274,7 +267,6 @@ func TestForwardUnixgramRestart(t *testing.T) {
 // A batch that a stream took in part, then a datagram target: what had gone
 // out goes out again, and is counted.
 func TestForwardStreamThenDatagrams(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	u := newDatagramServer(t, "unixgram", filepath.Join(t.TempDir(), "log"))
 	f := startForwarder(t, testForward(s.Target, u.Target))
@@ -289,8 +281,7 @@ func TestForwardStreamThenDatagrams(t *testing.T) {
 }
 
 func TestForwardDatagramsAllocate(t *testing.T) {
-	endsClean(t)
-	if forwardUnderRace {
+	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	s, w := bindDatagramServer(t, "udp", "127.0.0.1:0"), newTimber(t)

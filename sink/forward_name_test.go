@@ -87,7 +87,6 @@ func (s *nameServer) answer(query []byte) []byte {
 
 // FW04: a name that cannot be looked up at first heals by itself.
 func TestForwardNameAppears(t *testing.T) {
-	endsClean(t)
 	s, w, names := newServer(t), newTimber(t), newNameServer(t)
 	_, port, _ := net.SplitHostPort(s.Target.Address)
 	f := startForwarder(t, testForward(Target{"tcp", "logs.test.:" + port}))
@@ -106,7 +105,6 @@ func TestForwardNameAppears(t *testing.T) {
 // A UDP name that stands for another address later is followed, and kept
 // while nobody can look it up.
 func TestForwardUDPNameMoves(t *testing.T) {
-	endsClean(t)
 	a, w, names := newDatagramServer(t, "udp", "127.0.0.1:0"), newTimber(t), newNameServer(t)
 	_, port, _ := net.SplitHostPort(a.Target.Address)
 	b := newDatagramServer(t, "udp", "127.0.0.2:"+port)

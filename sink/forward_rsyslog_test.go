@@ -109,7 +109,6 @@ func (r *rsyslog) lines() map[string]int {
 // Two restarts and a kill of a real server under load: each message arrives
 // at least once, and more than once at most as often as is counted.
 func TestForwardRsyslogRestarts(t *testing.T) {
-	endsClean(t)
 	const batches, perBatch, pace = 200, 500, 25 * time.Millisecond
 	r, w := newRsyslog(t), newTimber(t)
 	f := startForwarder(t, testForward(r.Target))

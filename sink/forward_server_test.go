@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"logboom/buffer"
 	"logboom/syslog"
@@ -89,13 +88,6 @@ func startForwarder(t testing.TB, conf *Forward) *forwarder {
 		}
 	})
 	return f
-}
-
-// endsClean checks that the test leaves no goroutine. It comes before what
-// starts any.
-func endsClean(t testing.TB) {
-	running := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, running) })
 }
 
 func mustDeliver(t testing.TB, f *forwarder, b *buffer.Batch) {

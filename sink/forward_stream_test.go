@@ -11,7 +11,6 @@ import (
 )
 
 func TestForwardStream(t *testing.T) {
-	endsClean(t)
 	for name, framing := range map[string]Framing{"lines": Lines, "octets": Octets} {
 		t.Run(name, func(t *testing.T) {
 			s, w := newServer(t), newTimber(t)
@@ -39,7 +38,6 @@ func TestForwardStream(t *testing.T) {
 // FW01: a write into a connection that the server has closed succeeds.
 
 func TestForwardServerRestarts(t *testing.T) {
-	endsClean(t)
 	for _, test := range []struct {
 		name           string
 		reset, replies bool
@@ -65,7 +63,6 @@ func TestForwardServerRestarts(t *testing.T) {
 // FW02: what is made while the server is down arrives in order.
 
 func TestForwardServerDown(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
 	s.kill(false)
@@ -90,7 +87,6 @@ func TestForwardServerDown(t *testing.T) {
 // it counts twice is what we count as resent.
 
 func TestForwardResendWindow(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	conf := testForward(s.Target)
 	conf.ResendWindow = 10_000
@@ -124,7 +120,6 @@ func TestForwardResendWindow(t *testing.T) {
 // again, the cut frame, which a receiver gives out, included.
 
 func TestForwardBreaksInFrame(t *testing.T) {
-	endsClean(t)
 	for name, framing := range map[string]Framing{"lines": Lines, "octets": Octets} {
 		t.Run(name, func(t *testing.T) {
 			s, w := newServer(t), newTimber(t)
@@ -159,7 +154,6 @@ func TestForwardBreaksInFrame(t *testing.T) {
 // timeout, and is passed over then.
 
 func TestForwardServerNeverReads(t *testing.T) {
-	endsClean(t)
 	dead, alive, w := newServer(t), newServer(t), newTimber(t)
 	dead.stop(1)
 	conf := testForward(dead.Target, alive.Target)
@@ -183,7 +177,6 @@ func TestForwardServerNeverReads(t *testing.T) {
 // What the kernel holds unsent must fit the window that could send it again.
 
 func TestForwardKernelHoldsNoMoreThanWindow(t *testing.T) {
-	endsClean(t)
 	for _, window := range []int{64 << 10, 256 << 10, 1 << 20} {
 		s, w := newServer(t), newTimber(t)
 		s.stop(1)
@@ -207,7 +200,6 @@ func TestForwardKernelHoldsNoMoreThanWindow(t *testing.T) {
 // A receiver goes by the first frame of a connection.
 
 func TestForwardFramingChanges(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
 	mustDeliver(t, f, w.batch(Lines, "<13>a", "<13>b"))
@@ -233,7 +225,6 @@ func TestForwardFramingChanges(t *testing.T) {
 // reset, which cuts the last batch off.
 
 func TestForwardClose(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	s.reply(true)
 	f := startForwarder(t, testForward(s.Target))
@@ -246,7 +237,6 @@ func TestForwardClose(t *testing.T) {
 }
 
 func TestForwardCloseAfterBreak(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
 	mustDeliver(t, f, w.batch(Octets, "<13>last"))
@@ -265,7 +255,6 @@ func TestForwardCloseAfterBreak(t *testing.T) {
 // A server that does not read holds a stop up no longer than is useful.
 
 func TestForwardCloseUnread(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	s.stop(1)
 	f := startForwarder(t, testForward(s.Target))
@@ -301,10 +290,9 @@ func TestForwardCloseUnread(t *testing.T) {
 // once where it must.
 
 func TestForwardStreamAllocates(t *testing.T) {
-	if forwardUnderRace {
+	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	endsClean(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

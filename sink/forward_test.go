@@ -12,7 +12,6 @@ import (
 )
 
 func TestForwardGiveUp(t *testing.T) {
-	endsClean(t)
 	w := newTimber(t)
 	t.Run("before", func(t *testing.T) {
 		s := newServer(t)
@@ -54,7 +53,6 @@ func TestForwardGiveUp(t *testing.T) {
 }
 
 func TestForwardFailover(t *testing.T) {
-	endsClean(t)
 	a, b, w := newServer(t), newServer(t), newTimber(t)
 	var logged bytes.Buffer
 	f := startForwarder(t, testForward(a.Target, b.Target))
@@ -86,7 +84,6 @@ func TestForwardFailover(t *testing.T) {
 }
 
 func TestForwardReconnectionLog(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	var logged bytes.Buffer
 	f := startForwarder(t, testForward(s.Target))
@@ -102,7 +99,6 @@ func TestForwardReconnectionLog(t *testing.T) {
 }
 
 func TestForwardSet(t *testing.T) {
-	endsClean(t)
 	a, b, w := newServer(t), newServer(t), newTimber(t)
 	f := startForwarder(t, testForward(a.Target))
 	for i := range 10 {
@@ -126,7 +122,6 @@ func TestForwardSet(t *testing.T) {
 
 // A smaller window forgets what does not fit, whatever became of it.
 func TestForwardSetWindow(t *testing.T) {
-	endsClean(t)
 	s, w := newServer(t), newTimber(t)
 	f := startForwarder(t, testForward(s.Target))
 	mustDeliver(t, f, w.batch(Lines, "m0", "m1"))
