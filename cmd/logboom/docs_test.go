@@ -23,13 +23,7 @@ import (
 
 const manual = "../../docs/manual.md"
 
-// block is a fenced block of code in a document.
-type block struct {
-	where string // file:line of its first line, for errors
-	lang  string
-	text  string
-}
-
+// fence matches a fenced block of code: its language, its text.
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
 // documents are README.md and docs/*.md by path.
@@ -46,18 +40,15 @@ func documents(t *testing.T) map[string]string {
 	return docs
 }
 
-// blocksOf are the blocks of code in one language, of all documents.
-func blocksOf(t *testing.T, lang string) []block {
+// blocksOf are all blocks of code in one language, by file:line.
+func blocksOf(t *testing.T, lang string) map[string]string {
 	t.Helper()
-	var found []block
+	found := make(map[string]string)
 	for path, text := range documents(t) {
 		for _, m := range fence.FindAllStringSubmatchIndex(text, -1) {
-			b := block{
-				where: fmt.Sprintf("%s:%d", filepath.Base(path), strings.Count(text[:m[4]], "\n")+1),
-				lang:  text[m[2]:m[3]], text: text[m[4]:m[5]],
-			}
-			if b.lang == lang {
-				found = append(found, b)
+			if text[m[2]:m[3]] == lang {
+				where := fmt.Sprintf("%s:%d", filepath.Base(path), strings.Count(text[:m[4]], "\n")+1)
+				found[where] = text[m[4]:m[5]]
 			}
 		}
 	}
@@ -70,10 +61,31 @@ func blocksOf(t *testing.T, lang string) []block {
 // Each block of TOML is a whole config: nothing is added to it here.
 func TestDocsConfigs(t *testing.T) {
 	noSystemd(t)
-	for _, b := range blocksOf(t, "toml") {
-		if _, err := Load(write(t, "conf.toml", b.text)); err != nil {
-			t.Errorf("%s: %v", b.where, err)
+	for where, text := range blocksOf(t, "toml") {
+		if _, err := Load(write(t, "conf.toml", text)); err != nil {
+			t.Errorf("%s: %v", where, err)
 		}
+	}
+}
+
+// PI04, PI21: Octane's recipes start the server itself, log to standard error,
+// and say that the workers' standard output is not for logs.
+func TestDocsOctane(t *testing.T) {
+	noSystemd(t)
+	servers := 0
+	for where, text := range blocksOf(t, "toml") {
+		if !strings.Contains(text, "[program.octane]") {
+			continue
+		}
+		servers++
+		p := load(t, text).Programs[0]
+		if slices.Contains(p.Command, "artisan") || p.Environment["LOG_CHANNEL"] != "stderr" || len(p.Stderr) == 0 {
+			t.Errorf("%s: %+v", where, p)
+		}
+	}
+	recipes := string(readFile(t, "../../docs/recipes.md"))
+	if servers != 3 || !strings.Contains(recipes, "Standard output of RoadRunner's workers is the protocol") {
+		t.Errorf("%d servers, or no word about standard output", servers)
 	}
 }
 
@@ -82,14 +94,12 @@ func TestDocsConfigs(t *testing.T) {
 // lie below a folder of the test, and names of hosts are not looked up.
 func TestDocsNginx(t *testing.T) {
 	need(t, "nginx")
-	for _, b := range blocksOf(t, "nginx") {
+	for where, text := range blocksOf(t, "nginx") {
 		dir := t.TempDir()
-		for _, sub := range []string{"run/logboom", "var/log"} {
-			if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.MkdirAll(filepath.Join(dir, "run/logboom"), 0o755); err != nil {
+			t.Fatal(err)
 		}
-		text := fill(b.text, "unix:/run/", "unix:"+dir+"/run/", " /run/", " "+dir+"/run/", "server=logboom:", "server=127.0.0.1:")
+		text = fill(text, "unix:/run/", "unix:"+dir+"/run/", " /run/", " "+dir+"/run/", "server=logboom:", "server=127.0.0.1:")
 		if strings.Contains(text, " main") && !strings.Contains(text, "log_format main") {
 			text = "log_format main '$remote_addr';\n" + text
 		}
@@ -100,7 +110,7 @@ func TestDocsNginx(t *testing.T) {
 		path := write(t, "nginx.conf", conf+text+"}\n")
 		out, err := exec.Command("nginx", "-t", "-p", dir, "-e", filepath.Join(dir, "error.log"), "-c", path).CombinedOutput()
 		if err != nil {
-			t.Errorf("%s: %v\n%s", b.where, err, out)
+			t.Errorf("%s: %v\n%s", where, err, out)
 		}
 	}
 }
@@ -108,10 +118,10 @@ func TestDocsNginx(t *testing.T) {
 // Each block for rsyslog is accepted by rsyslogd as a whole config.
 func TestDocsRsyslog(t *testing.T) {
 	need(t, "rsyslogd")
-	for _, b := range blocksOf(t, "rsyslog") {
-		out, err := exec.Command("rsyslogd", "-N1", "-f", write(t, "rsyslog.conf", b.text)).CombinedOutput()
+	for where, text := range blocksOf(t, "rsyslog") {
+		out, err := exec.Command("rsyslogd", "-N1", "-f", write(t, "rsyslog.conf", text)).CombinedOutput()
 		if err != nil {
-			t.Errorf("%s: %v\n%s", b.where, err, out)
+			t.Errorf("%s: %v\n%s", where, err, out)
 		}
 	}
 }
@@ -120,100 +130,56 @@ func TestDocsRsyslog(t *testing.T) {
 // those of the struct but for what it shares with others.
 type documented struct {
 	heading string
-	section any
+	section any // with the defaults
 	shared  []any
 }
 
-var documentedKeys = []documented{
-	{heading: "Top of the file", section: defaultConfig()},
-	{heading: "[log]", section: &defaultConfig().Log},
-	{heading: "[memory]", section: &defaultConfig().Memory},
-	{heading: "[http]", section: &defaultConfig().HTTP},
-	{heading: "[batch]", section: &defaultConfig().Batch},
-	{heading: "Every source", section: &Input{}},
-	{heading: "[source.NAME] of type syslog", section: &SyslogSource{}, shared: []any{Input{}}},
-	{heading: "[source.NAME] of type fifo", section: &FIFOSource{}, shared: []any{Input{}, Lines{}}},
-	{heading: "[source.NAME] of type stdin", section: &StdinSource{}, shared: []any{Input{}, Lines{}}},
-	{heading: "Lines of FIFOs, standard input and programs", section: &Lines{}},
-	{heading: "[program.NAME]", section: &Program{}, shared: []any{Lines{}}},
-	{heading: "Every sink", section: &Output{}},
-	{heading: "How a file, stdout or stderr sink writes", section: &Text{}},
-	{heading: "[sink.NAME] of type file", section: &FileSink{}, shared: []any{Output{}, Text{}}},
-	{heading: "[sink.NAME] of type syslog", section: &SyslogSink{}, shared: []any{Output{}}},
-}
-
-// defaultsOf fills in the sections above with what a config that says nothing
-// more than it must has.
-func defaultsOf(t *testing.T) {
+// documentedSections fills in what a config has that says no more than it must.
+func documentedSections(t *testing.T) []documented {
 	t.Helper()
 	cfg := load(t, `
-		[source.in]
-		type = "syslog"
-		listen = "udp://127.0.0.1:5140"
-		sinks = ["file", "remote"]
-		[source.fifo]
-		type = "fifo"
-		path = "f"
-		sinks = ["file"]
-		[source.stdin]
-		type = "stdin"
-		sinks = ["file"]
-		[program.app]
-		command = "app"
-		sinks = ["file"]
-		[sink.file]
-		type = "file"
-		path = "x.gz"
-		[sink.remote]
-		type = "syslog"
-		targets = ["tcp://127.0.0.1:514"]`)
-	for i := range documentedKeys {
-		switch s := documentedKeys[i].section.(type) {
-		case *SyslogSource:
-			*s = cfg.Syslog[0]
-		case *FIFOSource:
-			*s = cfg.FIFOs[0]
-		case *StdinSource:
-			*s = cfg.Stdin[0]
-		case *Lines:
-			*s = cfg.FIFOs[0].Lines
-		case *Program:
-			*s = cfg.Programs[0]
-		case *Output:
-			*s = cfg.Files[0].Output
-		case *Text:
-			*s = cfg.Files[0].Text
-		case *FileSink:
-			*s = cfg.Files[0]
-		case *SyslogSink:
-			*s = cfg.Forwards[0]
-		}
+		source.in    = { type = "syslog", listen = "udp://127.0.0.1:5140", sinks = ["file", "remote"] }
+		source.fifo  = { type = "fifo", path = "f", sinks = ["file"] }
+		source.stdin = { type = "stdin", sinks = ["file"] }
+		program.app  = { command = "app", sinks = ["file"] }
+		sink.file    = { type = "file", path = "x.gz" }
+		sink.remote  = { type = "syslog", targets = ["tcp://127.0.0.1:514"] }`)
+	fifo, file := &cfg.FIFOs[0], &cfg.Files[0]
+	return []documented{
+		{heading: "Top of the file", section: cfg},
+		{heading: "[log]", section: &cfg.Log},
+		{heading: "[memory]", section: &cfg.Memory},
+		{heading: "[http]", section: &cfg.HTTP},
+		{heading: "[batch]", section: &cfg.Batch},
+		{heading: "Every source", section: &fifo.Input},
+		{heading: "[source.NAME] of type syslog", section: &cfg.Syslog[0], shared: []any{&Input{}}},
+		{heading: "[source.NAME] of type fifo", section: fifo, shared: []any{&Input{}, &Lines{}}},
+		{heading: "[source.NAME] of type stdin", section: &cfg.Stdin[0], shared: []any{&Input{}, &Lines{}}},
+		{heading: "Lines of FIFOs, standard input and programs", section: &fifo.Lines},
+		{heading: "[program.NAME]", section: &cfg.Programs[0], shared: []any{&Lines{}}},
+		{heading: "Every sink", section: &file.Output},
+		{heading: "How a file, stdout or stderr sink writes", section: &file.Text},
+		{heading: "[sink.NAME] of type file", section: file, shared: []any{&Output{}, &Text{}}},
+		{heading: "[sink.NAME] of type syslog", section: &cfg.Forwards[0], shared: []any{&Output{}}},
 	}
 }
 
-// settingsOf lists the keys of a section with dots, those of tables within it one
-// by one. The top's tables are sections of their own.
+// settingsOf lists the keys of a section, a pointer to a struct, those of
+// tables within it with dots. The top's tables are sections of their own.
 func settingsOf(section any) map[string]field {
 	keys := make(map[string]field)
 	var add func(prefix string, v reflect.Value)
 	add = func(prefix string, v reflect.Value) {
 		known, _ := fields(v)
 		for _, f := range known {
-			_, top := section.(*Config)
-			switch table := f.value.Kind() == reflect.Struct && !isScalar(f.value.Type()); {
-			case !table:
+			if f.value.Kind() != reflect.Struct || isScalar(f.value.Type()) {
 				keys[prefix+f.name] = f
-			case !top:
+			} else if _, top := section.(*Config); !top {
 				add(prefix+f.name+".", f.value)
 			}
 		}
 	}
-	v := reflect.ValueOf(section)
-	if v.Kind() != reflect.Pointer {
-		v = reflect.New(v.Type()) // fields are looked into, so they must exist
-		v.Elem().Set(reflect.ValueOf(section))
-	}
-	add("", v.Elem())
+	add("", reflect.ValueOf(section).Elem())
 	return keys
 }
 
@@ -233,11 +199,8 @@ func rowsUnder(t *testing.T, text, heading string) [][]string {
 		if !strings.HasPrefix(line, "| `") {
 			continue
 		}
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		rows = append(rows, cells)
+		line = strings.TrimSuffix(strings.TrimPrefix(line, "| "), " |\n")
+		rows = append(rows, strings.Split(line, " | "))
 	}
 	return rows
 }
@@ -246,9 +209,8 @@ func rowsUnder(t *testing.T, text, heading string) [][]string {
 // its default, its bounds and the words that it takes.
 func TestDocsKeys(t *testing.T) {
 	noSystemd(t)
-	defaultsOf(t)
 	text := string(readFile(t, manual))
-	for _, doc := range documentedKeys {
+	for _, doc := range documentedSections(t) {
 		t.Run(doc.heading, func(t *testing.T) {
 			keys := settingsOf(doc.section)
 			for _, shared := range doc.shared {
@@ -332,11 +294,12 @@ func metricsOf(t *testing.T) map[string]bool {
 func TestDocsMetrics(t *testing.T) {
 	real := metricsOf(t)
 	text := string(readFile(t, manual))
-	listed := make(map[string]bool)
+	var got []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(logboom_[^`]+)`").FindAllStringSubmatch(text, -1) {
-		listed[m[1]] = true
+		got = append(got, m[1])
 	}
-	if got, want := slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(real)); !slices.Equal(got, want) {
+	slices.Sort(got)
+	if want := slices.Sorted(maps.Keys(real)); !slices.Equal(got, want) {
 		t.Errorf("the manual lists\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	names := make(map[string]bool)
@@ -358,7 +321,7 @@ func TestDocsMetrics(t *testing.T) {
 	}
 	for _, m := range families {
 		if !names[m[1]] {
-			t.Errorf("a running daemon has %s, which the manual does not", m[1])
+			t.Errorf("a running daemon has %s", m[1])
 		}
 	}
 	d.stop()
@@ -406,7 +369,8 @@ func TestDocsCommands(t *testing.T) {
 			t.Errorf("the manual does not show the command %s", name)
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" && !strings.Contains(text, "--"+f.Name) {
+			row, line, short := "\n| `--"+f.Name+"`", "`logboom "+name+" --"+f.Name, "(`--"+f.Name+"`)"
+			if f.Name != "help" && !strings.Contains(text, row) && !strings.Contains(text, line) && !strings.Contains(text, short) {
 				t.Errorf("the manual does not show %s --%s", name, f.Name)
 			}
 		})
@@ -477,11 +441,22 @@ func TestDocsWords(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	code := sources(t)
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(part("12. ", "13. "), -1) {
+		if !strings.Contains(code, strings.TrimSuffix(m[1], "…")) {
+			t.Errorf("nothing logs %q", m[1])
+		}
+	}
+}
+
+// sources is the code that writes to the daemon's own log.
+func sources(t *testing.T) string {
+	t.Helper()
 	var code strings.Builder
-	for _, pattern := range []string{"*.go", "../../sink/*.go", "../../syslog/*.go", "../../proc/*.go"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
+	for _, folder := range []string{".", "../../sink", "../../syslog", "../../proc"} {
+		files, err := filepath.Glob(folder + "/*.go")
+		if err != nil || files == nil {
+			t.Fatalf("%s: %v", folder, err)
 		}
 		for _, file := range files {
 			if !strings.HasSuffix(file, "_test.go") {
@@ -489,11 +464,7 @@ func TestDocsWords(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(part("12. ", "13. "), -1) {
-		if !strings.Contains(code.String(), strings.TrimSuffix(m[1], "…")) {
-			t.Errorf("nothing logs %q", m[1])
-		}
-	}
+	return code.String()
 }
 
 // The README's first minute: its commands as they stand, but for the ports,
@@ -518,10 +489,7 @@ func TestDocsOneMinute(t *testing.T) {
 	}
 	d := runDaemon(t, dir)
 	script := strings.ReplaceAll(blocks[1][2], "-P 5140", "-P "+port)
-	_, other, found := strings.Cut(script, "# or: ")
-	if !found {
-		t.Fatalf("no other way to send: %q", script)
-	}
+	_, other, _ := strings.Cut(script, "# or: ") // the other way to send
 	other, _, _ = strings.Cut(other, "\n")
 	code, stdout, stderr := shell(t, dir, other+"\n"+script)
 	if code != 0 || strings.Count(stdout, "GET / 200\n") != 2 || !strings.Contains(stdout, "balanced: true") {
