@@ -120,6 +120,7 @@ func (d *daemon) changeOutlets(confs []sink.Config, full map[string]*WhenFull) (
 func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[string]*outlet) (settled *sync.WaitGroup) {
 	feeds := make(map[string]*feed)
 	var retired []*feed
+	var ends []func()
 	settled = new(sync.WaitGroup)
 	for _, section := range sections(conf) {
 		name := nameOf(section)
@@ -135,7 +136,7 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 				defer f.start(d.ended)
 				break
 			}
-			settled.Go(func() {
+			ends = append(ends, func() {
 				old.end()
 				f.start(d.ended)
 			})
@@ -146,13 +147,18 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 	}
 	for name, old := range d.feeds {
 		if feeds[name] == nil {
-			settled.Go(old.end)
+			ends = append(ends, old.end)
 		}
 	}
 	d.mu.Lock()
 	d.feeds = feeds
 	d.retired = append(slices.DeleteFunc(d.retired, (*feed).hasEnded), retired...)
 	d.mu.Unlock()
+	// Not before the new feeds are known: the end of the last of the old ones
+	// would be taken for the end of all there is to do.
+	for _, end := range ends {
+		settled.Go(end)
+	}
 	for _, section := range sections(conf) {
 		// An edge that waits for room holds its input until there is some.
 		settled.Go(func() { feeds[nameOf(section)].setEdges(d.edgesOf(section, outlets)) })
