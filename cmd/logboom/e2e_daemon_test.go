@@ -243,6 +243,11 @@ func runDaemon(t *testing.T, dir string, settings ...setting) *instance {
 		set(cmd)
 	}
 	d := &instance{process: spawn(t, cmd), dir: dir}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the own log of %d:\n%s", d.pid(), d.stderr.String())
+		}
+	})
 	d.await("started", 10*time.Second)
 	return d
 }
