@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"logboom/buffer"
+	"logboom/gzipwriter"
 	"logboom/syslog"
 )
 
@@ -386,7 +387,7 @@ func TestSetWhileMessagesFlow(t *testing.T) {
 		})
 	}
 	other := conf
-	other.Path, other.File.Gzip, other.Format = mustPath(t, filepath.Join(dir, "b.log.gz")), true, JSON
+	other.Path, other.File.Compress, other.Format = mustPath(t, filepath.Join(dir, "b.log.gz")), gzipwriter.Gzip, JSON
 	for i := range 40 {
 		before := sent.Load()
 		s.Set([]Config{other, conf}[i%2])

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -21,13 +22,20 @@ import (
 // File is how the files of a sink are written.
 type File struct {
 	Prefix     string // the folder that no file is outside of; below it no symbolic link is followed
-	Gzip       bool   // a member a batch; else the text as it is
-	Level      int    // of compression, 1 to 9
+	Compress   gzipwriter.Format
+	Level      int // of compression, 1 to 9
 	Mode       fs.FileMode
 	DirMode    fs.FileMode
 	UID, GID   int      // -1: whoever the daemon is
 	MaxOpen    int      // descriptors
 	Descriptor *os.File // written to instead of any path: the daemon's standard output or error
+	Sync       Sync
+	Rotate     Rotate
+	Keep       Keep
+	Symlink    string // absolute; leads to the newest file; "": none
+
+	family *family // of the path; nil: a descriptor
+	timed  bool    // names change with time, and with the message
 }
 
 // files delivers batches to files: a batch is one write(2). It owns the files
@@ -37,10 +45,24 @@ type files struct {
 	counters *counters
 	open     map[string]*list.Element // of *file, by path
 	recent   list.List                // the last used first
-	compress map[int]*gzipwriter.Writer
+	compress map[compression]compressor
 	arena    uint64
 	ends     map[string]end
+	current  map[string]string // the path that is open, by line of descent, where that has several
 
+	dirty  map[*file]struct{} // written to since they were synced
+	syncAt time.Time          // when they are synced; zero: there are none
+
+	keeper *retainer // nil until it is needed
+	keepAt time.Time // when all files are looked at next
+
+	// Troubles that were told of and are not over.
+	unsynced  bool
+	unlinked  bool
+	unmarked  bool
+	unrotated map[string]bool // by path
+
+	linked string // the symbolic link that was set or tried
 	// Of a Reopen that could not be followed for all files; zero: none.
 	stuck time.Time // since when
 	again time.Time // when they are looked at next
@@ -51,6 +73,7 @@ type files struct {
 type end struct {
 	inode uint64
 	size  int64
+	period
 }
 
 // maxEnds bounds how many closed files are remembered.
@@ -58,25 +81,47 @@ const maxEnds = 1 << 16
 
 // file is one that is open.
 type file struct {
-	path string
-	spec *File
-	os   *os.File
-	fd   int // of os; os.File.Fd would make it blocking
-	out  *gzipwriter.OSFile
-	made bool // by us, and nothing is in it yet
+	path    string
+	spec    *File
+	os      *os.File
+	fd      int // of os; os.File.Fd would make it blocking
+	out     *gzipwriter.OSFile
+	made    bool        // by us, and nothing is in it yet
+	unnamed bool        // made by us, and not introduced yet
+	stat    unix.Stat_t // when it was measured
+	size    int64       // bytes
+	looked  time.Time   // when its name was looked up
+
+	period   period
+	step     int       // of a rotation
+	rotateAt time.Time // when a rotation that failed is tried again
+}
+
+// compressor makes a member of a batch. The text is not kept, and what it
+// returns is valid until the next call.
+type compressor interface {
+	Member(text []byte, info gzipwriter.Info) ([]byte, error)
+}
+
+// compression is a way to compress.
+type compression struct {
+	format gzipwriter.Format
+	level  int
 }
 
 func newFiles(c *counters, log zerolog.Logger) *files {
 	return &files{
 		log: log, counters: c, arena: rand.Uint64(),
-		open: make(map[string]*list.Element), compress: make(map[int]*gzipwriter.Writer),
-		ends: make(map[string]end),
+		open: make(map[string]*list.Element), compress: make(map[compression]compressor),
+		ends: make(map[string]end), current: make(map[string]string),
+		dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
 	}
 }
 
 // Deliver appends one batch to its file.
 func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 	spec := b.Spec.(*File)
+	w.Tick()
 	if !w.stuck.IsZero() && time.Now().After(w.again) {
 		w.Reopen()
 	}
@@ -85,7 +130,10 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	f, err := w.file(b.Key, spec)
+	f, err := w.file(b.Key, spec, b.First)
+	if err == nil && f.isDue(b.First, len(text)) && w.rotate(f) {
+		f, err = w.file(b.Key, spec, b.First)
+	}
 	if err != nil {
 		var refused *Refused
 		if errors.As(err, &refused) {
@@ -93,35 +141,55 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 		}
 		return err
 	}
+	return w.append(f, text)
+}
+
+// append appends a member to a file, or nothing on an error.
+func (w *files) append(f *file, text []byte) error {
 	n, err := gzipwriter.AppendFile(f.out, text)
 	if n > 0 {
 		w.counters.writes.Add(1)
-		f.made = false
 	}
-	if err != nil && (f.made || errors.Is(err, gzipwriter.ErrTorn)) {
-		w.drop(b.Key)
-		delete(w.ends, b.Key)
+	if err == nil {
+		err = w.settle(f, n)
+	}
+	if err == nil {
+		f.made = false
+		f.size += int64(n)
+		w.retainAll(f.spec)
+		return nil
+	}
+	if f.made || errors.Is(err, gzipwriter.ErrTorn) {
+		path := f.path
+		w.drop(path)
+		delete(w.ends, path)
 	}
 	if err == io.ErrShortWrite && f.out.Regular() {
 		// The kernel takes a part of what has no room, and says why only to
 		// who tries the rest. That part is cut off again.
-		err = &os.PathError{Op: "write", Path: b.Key, Err: unix.ENOSPC}
+		err = &os.PathError{Op: "write", Path: f.path, Err: unix.ENOSPC}
 	}
 	return err
 }
 
 // member returns the bytes of a batch as they go into its file.
 func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
-	if !spec.Gzip {
+	if spec.Compress == gzipwriter.Plain {
 		return b.Bytes(), nil
 	}
-	level := w.compress[spec.Level]
+	how := compression{spec.Compress, spec.Level}
+	level := w.compress[how]
 	if level == nil {
 		var err error
-		if level, err = gzipwriter.NewWriter(spec.Level); err != nil {
+		if how.format == gzipwriter.Zstd {
+			level, err = gzipwriter.NewZstdWriter(how.level)
+		} else {
+			level, err = gzipwriter.NewWriter(how.level)
+		}
+		if err != nil {
 			return nil, err
 		}
-		w.compress[spec.Level] = level
+		w.compress[how] = level
 	}
 	return level.Member(b.Bytes(), gzipwriter.Info{
 		Messages: uint32(b.Messages), First: b.First.UnixNano(), Last: b.Last.UnixNano(),
@@ -129,23 +197,27 @@ func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
 	})
 }
 
-// file returns the open file of a path.
-func (w *files) file(path string, spec *File) (*file, error) {
+// file returns the open file of a path, for a batch whose first message was
+// received at t.
+func (w *files) file(path string, spec *File, t time.Time) (*file, error) {
 	if e := w.open[path]; e != nil {
 		f := e.Value.(*file)
-		if f.spec.Gzip == spec.Gzip && f.spec.Descriptor == spec.Descriptor {
+		w.lookUp(f)
+		if w.open[path] == e && f.spec.Compress == spec.Compress && f.spec.Descriptor == spec.Descriptor {
 			w.recent.MoveToFront(e)
+			w.adopt(f, spec)
 			return f, nil
 		}
 		w.drop(path)
 	}
+	w.closePast(path, spec)
 	for len(w.open) >= max(spec.MaxOpen, 1) {
 		w.drop(w.recent.Back().Value.(*file).path)
 	}
-	f, err := w.openAnew(path, spec)
+	f, err := w.openAnew(path, spec, t)
 	if errors.Is(err, unix.EMFILE) && len(w.open) > 0 {
 		w.drop(w.recent.Back().Value.(*file).path)
-		f, err = w.openAnew(path, spec)
+		f, err = w.openAnew(path, spec, t)
 	}
 	if err != nil {
 		return nil, err
@@ -154,8 +226,43 @@ func (w *files) file(path string, spec *File) (*file, error) {
 	return f, nil
 }
 
-func (w *files) openAnew(path string, spec *File) (*file, error) {
-	f := &file{path: path, spec: spec, os: spec.Descriptor}
+// adopt makes a file that is open be written as a new spec says.
+func (w *files) adopt(f *file, spec *File) {
+	if f.spec == spec {
+		return
+	}
+	old := f.spec
+	f.spec = spec
+	if old.Rotate.Every != spec.Rotate.Every {
+		f.period = spec.Rotate.of(f.period.since)
+	}
+	if spec.Symlink != w.linked {
+		w.relink(f)
+	}
+}
+
+// closePast closes the file that a path follows: its name was that of a time
+// that is over.
+func (w *files) closePast(path string, spec *File) {
+	if !spec.timed {
+		return // the sink has one file at a time, or the names have no time
+	}
+	line := spec.family.line(path)
+	if line == nil {
+		return
+	}
+	key := strings.Join(line, "/")
+	if past := w.current[key]; past != path {
+		w.drop(past)
+	}
+	if len(w.current) >= maxEnds {
+		clear(w.current)
+	}
+	w.current[key] = path
+}
+
+func (w *files) openAnew(path string, spec *File, t time.Time) (*file, error) {
+	f := &file{path: path, spec: spec, os: spec.Descriptor, looked: time.Now()}
 	var err error
 	if f.os == nil {
 		if f.fd, f.made, err = openFile(path, spec); err != nil {
@@ -173,14 +280,50 @@ func (w *files) openAnew(path string, spec *File) (*file, error) {
 			return nil, fmt.Errorf("%w; setting it aside: %w", err, asideErr)
 		}
 		w.log.Error().Err(err).Str("path", path).Str("renamed_to", aside).Msg("the file is damaged and was set aside; a new one begins")
-		return w.openAnew(path, spec)
+		return w.openAnew(path, spec, t)
 	}
 	if err != nil {
 		w.close(f)
 		delete(w.ends, path)
 		return nil, err
 	}
+	if spec.Descriptor == nil {
+		f.measure()
+		if f.out.Regular() {
+			w.begin(f, t)
+		}
+	}
 	return f, nil
+}
+
+// begin notes of a regular file that was opened what it is to be rotated by.
+func (w *files) begin(f *file, t time.Time) {
+	f.unnamed = f.made
+	left, known := w.ends[f.path]
+	switch every := f.spec.Rotate.Every; {
+	case f.made || every == 0:
+		f.period = f.spec.Rotate.of(t)
+	case known && !left.period.end.IsZero():
+		f.period = left.period
+	default:
+		f.period = f.spec.Rotate.of(bornAt(f))
+	}
+	if f.made && f.spec.Keep != (Keep{}) && f.spec.Compress == gzipwriter.Plain {
+		if err := markMade(f.fd); err != nil && !w.unmarked {
+			w.unmarked = true
+			w.log.Warn().Err(err).Str("path", f.path).Msg("files cannot be marked as made by logboom, and are not removed: keep has no effect")
+		}
+	}
+	if !f.made && f.spec.Symlink != w.linked {
+		w.relink(f)
+	}
+}
+
+// measure looks at an open file.
+func (f *file) measure() {
+	if unix.Fstat(f.fd, &f.stat) == nil {
+		f.size = f.stat.Size
+	}
 }
 
 // takeOver locks a regular file, so that it has one writer, and makes it end
@@ -193,10 +336,10 @@ func (w *files) takeOver(f *file) error {
 		}
 		return &os.PathError{Op: "lock", Path: f.path, Err: err}
 	}
-	if left, ok := w.ends[f.path]; f.made || ok && left == f.end() {
+	if left, ok := w.ends[f.path]; f.made || ok && left.isOf(f) {
 		return nil
 	}
-	if f.spec.Gzip {
+	if f.spec.Compress != gzipwriter.Plain {
 		cut, err := gzipwriter.Repair(f.os)
 		if cut > 0 {
 			w.log.Warn().Str("path", f.path).Int64("bytes", cut).Msg("the file ended on a torn member; it was cut off and kept in " + filepath.Base(f.path) + ".torn")
@@ -210,12 +353,10 @@ func (w *files) takeOver(f *file) error {
 	return err
 }
 
-func (f *file) end() end {
+// isOf reports whether a file is as it was left.
+func (e *end) isOf(f *file) bool {
 	var stat unix.Stat_t
-	if unix.Fstat(f.fd, &stat) != nil {
-		return end{}
-	}
-	return end{inode: stat.Ino, size: stat.Size}
+	return unix.Fstat(f.fd, &stat) == nil && stat.Ino == e.inode && stat.Size == e.size
 }
 
 // drop closes a file that is open.
@@ -224,9 +365,15 @@ func (w *files) drop(path string) {
 	if e == nil {
 		return
 	}
+	f := e.Value.(*file)
 	w.recent.Remove(e)
 	delete(w.open, path)
-	w.close(e.Value.(*file))
+	w.forgetFailure(f)
+	if _, ok := w.dirty[f]; ok {
+		w.sync(f)
+		delete(w.dirty, f)
+	}
+	w.close(f)
 }
 
 func (w *files) close(f *file) {
@@ -237,7 +384,8 @@ func (w *files) close(f *file) {
 		if len(w.ends) >= maxEnds {
 			clear(w.ends)
 		}
-		w.ends[f.path] = f.end()
+		f.measure()
+		w.ends[f.path] = end{inode: f.stat.Ino, size: f.size, period: f.period}
 	}
 	if f.made {
 		if err := removeEmpty(f.path, f.fd, f.spec); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -249,67 +397,13 @@ func (w *files) close(f *file) {
 	}
 }
 
-// Reopen closes the files that are no longer what their names lead to, so
-// that the next batch opens them anew. Where a new one could not be opened
-// now, the old one stays in use and is looked at again a second later.
-func (w *files) Reopen() {
-	var failed error
-	stays := 0
-	for path, e := range w.open {
-		switch moved, err := e.Value.(*file).moved(); {
-		case err != nil:
-			failed = err
-			stays++
-		case moved:
-			w.drop(path)
-		}
-	}
-	now := time.Now()
-	switch begun := w.stuck.IsZero(); {
-	case failed != nil && begun:
-		w.log.Warn().Err(failed).Int("files", stays).Msg("cannot reopen; old files stay in use, and it is tried again every second")
-		w.stuck = now
-	case failed == nil && !begun:
-		w.log.Info().Dur("after", now.Sub(w.stuck)).Msg("all files are reopened")
-		w.stuck = time.Time{}
-	}
-	w.again = now.Add(time.Second)
-}
-
-// moved reports whether the file's name leads to another file, or to none and
-// one could be made; an error if that cannot be told.
-func (f *file) moved() (bool, error) {
-	if f.spec.Descriptor != nil {
-		return false, nil
-	}
-	folder, err := openFolder(f.path, f.spec, false)
-	if errors.Is(err, unix.ENOENT) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(folder)
-	var ours, named unix.Stat_t
-	if err := unix.Fstat(f.fd, &ours); err != nil {
-		return false, err
-	}
-	name := filepath.Base(f.path)
-	switch err := unix.Fstatat(folder, name, &named, unix.AT_SYMLINK_NOFOLLOW); {
-	case err == unix.ENOENT:
-		return true, unix.Faccessat(folder, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
-	case err != nil:
-		return false, err
-	case isSame(&ours, &named):
-		return false, nil
-	}
-	return true, unix.Faccessat(folder, name, unix.W_OK|unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW)
-}
-
 // Close closes all files.
 func (w *files) Close(<-chan struct{}) error {
 	for path := range w.open {
 		w.drop(path)
+	}
+	if w.keeper != nil {
+		w.keeper.Close()
 	}
 	return nil
 }

@@ -604,7 +604,7 @@ func TestMadeInVain(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		spec := &File{Prefix: filepath.Dir(path), Mode: 0o600, DirMode: 0o700, UID: -1, GID: -1}
-		if _, err := w.file(path, spec); err != nil {
+		if _, err := w.file(path, spec, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if err := tt.meddle(path); err != nil {

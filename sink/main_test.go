@@ -148,11 +148,22 @@ func fileConf(t testing.TB, path string) Config {
 		Memory: 8 << 20,
 		Path:   p,
 		File: File{
-			Gzip: strings.HasSuffix(path, ".gz"), Level: 1, Mode: 0o640, DirMode: 0o750,
+			Compress: compressionOf(path), Level: 1, Mode: 0o640, DirMode: 0o750,
 			UID: -1, GID: -1, MaxOpen: 100,
 		},
 		Retry: Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond},
 	}
+}
+
+// compressionOf goes by the name.
+func compressionOf(path string) gzipwriter.Format {
+	switch filepath.Ext(path) {
+	case ".gz":
+		return gzipwriter.Gzip
+	case ".zst":
+		return gzipwriter.Zstd
+	}
+	return gzipwriter.Plain
 }
 
 // message is one that says text, received now.

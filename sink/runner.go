@@ -23,6 +23,12 @@ type Deliverer interface {
 	Close(giveUp <-chan struct{}) error
 }
 
+// ticker is a Deliverer that has something to do at a time.
+type ticker interface {
+	Due() time.Time // zero: never
+	Tick()          // does what is due
+}
+
 // Refused is the error for messages that can never be delivered.
 type Refused struct {
 	Reason   string // of the loss, as counted
@@ -89,13 +95,21 @@ func newRunner(buf *buffer.Buffer, retry Backoff, log zerolog.Logger) *runner {
 func (r *runner) loop(giveUp <-chan struct{}) (undelivered int) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
+	ticks, _ := r.to.(ticker)
 	for {
 		r.retryDue(giveUp)
 		if r.deliverQueued(giveUp) {
 			return r.abandon(giveUp)
 		}
-		if !r.next.IsZero() {
-			timer.Reset(time.Until(r.next))
+		wake := r.next
+		if ticks != nil {
+			ticks.Tick()
+			if due := ticks.Due(); !due.IsZero() && (wake.IsZero() || due.Before(wake)) {
+				wake = due
+			}
+		}
+		if !wake.IsZero() {
+			timer.Reset(time.Until(wake))
 		}
 		select {
 		case <-r.buf.Ready():

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"logboom/buffer"
+	"logboom/gzipwriter"
 	"logboom/sink"
 )
 
@@ -122,13 +123,15 @@ func setText(conf *sink.Config, t Text) (err error) {
 	return err
 }
 
+var compressions = map[string]gzipwriter.Format{"none": gzipwriter.Plain, "gzip": gzipwriter.Gzip, "zstd": gzipwriter.Zstd}
+
 func fileConfig(s FileSink, memory int) (conf sink.Config, err error) {
 	conf = baseConfig(s.Output, memory)
 	if err = setText(&conf, s.Text); err != nil {
 		return conf, err
 	}
 	conf.File = sink.File{
-		Gzip: s.Compress == "gzip", Level: s.Level, Mode: s.Mode, DirMode: s.DirMode,
+		Compress: compressions[s.Compress], Level: s.Level, Mode: s.Mode, DirMode: s.DirMode,
 		UID: s.UID, GID: s.GID, MaxOpen: s.MaxOpen,
 	}
 	switch s.Path {
