@@ -36,11 +36,13 @@ const PageSize = 4096
 type Arena struct {
 	mem []byte
 
-	mu     sync.Mutex    // guards all that follows
-	pages  []page        // one for each PageSize of mem
-	free   []int32       // by order: first free piece, or none
-	common int           // bytes guaranteed to nobody and borrowed by nobody
-	room   chan struct{} // closed when memory is given back; nil while nobody asked
+	mu       sync.Mutex    // guards all that follows
+	pages    []page        // one for each PageSize of mem
+	free     []int32       // by order: first free piece, or none
+	common   int           // bytes guaranteed to nobody and borrowed by nobody
+	aside    int           // bytes kept for Reserve
+	reserved int           // bytes that Reserve gave out
+	room     chan struct{} // closed when memory is given back; nil while nobody asked
 }
 
 // page describes the piece that begins at this page.
@@ -94,15 +96,27 @@ func (a *Arena) Room() <-chan struct{} {
 	return a.room
 }
 
-// Reserve sets n bytes of the common part aside for memory that is not in
-// the arena, such as half-received frames; false if there is not so much.
+// SetAside keeps n bytes of the common part for Reserve, out of the reach of
+// sinks: less if there is no longer so much. Call it once.
+func (a *Arena) SetAside(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.aside = min(n, a.common)
+	a.common -= a.aside
+}
+
+// Reserve takes n bytes for memory that is not in the arena, such as
+// half-received frames: of what was set aside, then of the common part. False
+// if there is not so much.
 func (a *Arena) Reserve(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n > a.common {
+	more := max(a.reserved+n-a.aside, 0) - max(a.reserved-a.aside, 0)
+	if more > a.common {
 		return false
 	}
-	a.common -= n
+	a.common -= more
+	a.reserved += n
 	return true
 }
 
@@ -110,7 +124,8 @@ func (a *Arena) Reserve(n int) bool {
 func (a *Arena) Unreserve(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.common += n
+	a.common += max(a.reserved-a.aside, 0) - max(a.reserved-n-a.aside, 0)
+	a.reserved -= n
 	a.announceRoomLocked()
 }
 

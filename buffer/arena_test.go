@@ -64,6 +64,7 @@ type arenaModel struct {
 	pieces   [][][]byte // by share
 	owner    []int      // by page: share and piece, or 0
 	ids      int
+	aside    int // bytes for reservations alone
 	reserved int
 }
 
@@ -91,7 +92,7 @@ func TestArenaModel(t *testing.T) {
 		if got := freePieces(m.arena); !maps.Equal(got, first) {
 			t.Fatalf("all was given back, but free pieces are %v, not %v", got, first)
 		}
-		if m.arena.common != m.arena.Size() {
+		if m.arena.common+m.aside != m.arena.Size() {
 			t.Fatalf("all was given back, but %d of %d bytes are common", m.arena.common, m.arena.Size())
 		}
 	})
@@ -104,6 +105,8 @@ func newArenaModel(t *rapid.T) *arenaModel {
 		t.Fatal(err)
 	}
 	m := &arenaModel{arena: a, owner: make([]int, pages)}
+	m.aside = min(m.drawSize(t, "aside"), a.Size())
+	a.SetAside(m.aside)
 	for range rapid.IntRange(1, 4).Draw(t, "shares") {
 		m.shares = append(m.shares, a.Share(m.drawSize(t, "guaranteed")))
 	}
@@ -209,11 +212,12 @@ func (m *arenaModel) giveBack(t *rapid.T, share, piece int) {
 }
 
 func (m *arenaModel) reserve(t *rapid.T) {
-	n, common := m.drawSize(t, "bytes"), m.arena.common
-	if m.arena.Reserve(n) != (n <= common) {
-		t.Fatalf("reserve %d of %d common bytes: %v", n, common, n > common)
+	n := m.drawSize(t, "bytes")
+	left := m.arena.common + max(m.aside-m.reserved, 0)
+	if m.arena.Reserve(n) != (n <= left) {
+		t.Fatalf("reserve %d of %d bytes: %v", n, left, n > left)
 	}
-	if n <= common {
+	if n <= left {
 		m.reserved += n
 	}
 }
@@ -236,7 +240,8 @@ func (m *arenaModel) resize(t *rapid.T) {
 
 // check holds the books against the pages.
 func (m *arenaModel) check(t *rapid.T) {
-	sum, promised := m.arena.common+m.reserved, m.arena.common+m.reserved
+	sum := m.arena.common + max(m.reserved, m.aside)
+	promised := sum
 	for i, s := range m.shares {
 		used := 0
 		for _, piece := range m.pieces[i] {

@@ -64,7 +64,6 @@ type Stats struct {
 	DeliveredBytes uint64 // text of the delivered batches
 	Lost           map[string]uint64
 	Buffered       uint64
-	Notices        uint64
 	Batches        [causes]uint64 // sealed, by cause
 	Oldest         time.Time      // when the oldest message that is not done was received; zero: none
 }
@@ -175,21 +174,8 @@ func (b *Buffer) firstLines(bt *Batch, text []byte, lines, most int) (n, size in
 
 var newline = []byte{'\n'}
 
-// AppendNotice copies a line of the daemon's own, which counts as no message.
-// The caller is between Begin and End.
-func (b *Buffer) AppendNotice(key []byte, text []byte, received time.Time) bool {
-	bt := b.fit(key, len(text), received)
-	if bt == nil {
-		return false
-	}
-	bt.data = append(bt.data, text...)
-	b.stats.Notices++
-	b.tookLocked(bt, 0, received)
-	return true
-}
-
-// tookLocked accounts for n messages just copied to bt, or for a notice, and
-// seals bt if it is full.
+// tookLocked accounts for n messages just copied to bt, and seals it if it is
+// full.
 func (b *Buffer) tookLocked(bt *Batch, n int, received time.Time) {
 	bt.Messages += n
 	bt.Last = received

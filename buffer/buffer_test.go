@@ -225,32 +225,6 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// A notice is text, but no message; also where it fills a batch.
-func TestAppendNotice(t *testing.T) {
-	b := newBuffer(t, 2, Limits{2, 10, long})
-	notice := func(text string) bool {
-		b.Begin()
-		defer b.End()
-		return b.AppendNotice(nil, []byte(text), time.Now())
-	}
-	mustAdd(t, b, "", "1")
-	notice("note\n")
-	mustAdd(t, b, "", "2")
-	if got := texts(sealed(b)); !slices.Equal(got, []string{"1\nnote\n2\n"}) {
-		t.Errorf("sealed %q", got)
-	}
-	notice("ten bytes\n")
-	if bt, _ := b.Next(); bt == nil || bt.Messages != 0 || bt.Cause != ByBytes {
-		t.Errorf("a notice of the size of a batch does not end it: %+v", bt)
-	}
-	if notice(strings.Repeat("x", 3*PageSize)) {
-		t.Error("took more than there is")
-	}
-	if s := b.Stats(); s.Accepted != 2 || s.Buffered != 2 || s.Notices != 2 {
-		t.Errorf("%+v", s)
-	}
-}
-
 func TestDone(t *testing.T) {
 	b := newBuffer(t, 8, Limits{2, 100, long})
 	for _, text := range []string{"1", "2", "3", "4", "5", "6", "7"} {

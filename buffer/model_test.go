@@ -25,15 +25,14 @@ type model struct {
 	held  []held // got from Next, not done
 	gaps  map[string]bool
 
-	accepted, delivered, lost, notices, batches, sequence uint64
-	dropped, told                                         int
+	accepted, delivered, lost, batches, sequence uint64
+	dropped, told                                int
 }
 
 // entry is what was accepted for a key, in order.
 type entry struct {
-	text   string
-	notice bool
-	gap    int // not text, but so many messages dropped here
+	text string
+	gap  int // not text, but so many messages dropped here
 }
 
 // held is a batch, and its text when it was handed over.
@@ -56,7 +55,6 @@ func TestBufferModel(t *testing.T) {
 				"append2": m.append, // twice as often as the rest
 				"lines":   m.lines,
 				"lines2":  m.lines,
-				"notice":  m.notice,
 				"drop":    m.drop,
 				"told":    m.toldGaps,
 				"seal":    m.seal,
@@ -165,19 +163,6 @@ func (m *model) lines(t *rapid.T) {
 	}
 }
 
-func (m *model) notice(t *rapid.T) {
-	key, text := drawKey(t), m.drawLine(t, "bytes")+"\n"
-	m.buf.Begin()
-	took := m.buf.AppendNotice([]byte(key), []byte(text), received(t))
-	m.buf.End()
-	if !took {
-		m.refused(t, len(text))
-		return
-	}
-	m.notices++
-	m.keys[key] = append(m.keys[key], entry{text: text, notice: true})
-}
-
 func (m *model) drop(t *rapid.T) {
 	key, n := drawKey(t), rapid.IntRange(1, 5).Draw(t, "messages")
 	m.buf.Begin()
@@ -261,7 +246,7 @@ func (m *model) next(t *rapid.T) bool {
 // compare takes the entries that a batch holds off the key's, and holds the
 // batch against them and its limits.
 func (m *model) compare(t *rapid.T, bt *Batch) {
-	rest, entries, messages, gap := bt.Bytes(), m.keys[bt.Key], 0, 0
+	rest, entries, gap := bt.Bytes(), m.keys[bt.Key], 0
 	n := 0
 	for ; n < len(entries) && entries[n].gap > 0; n++ {
 		gap += entries[n].gap
@@ -273,20 +258,17 @@ func (m *model) compare(t *rapid.T, bt *Batch) {
 			t.Fatalf("key %q: the batch holds %.40q where %.40q belongs (gap %d)", bt.Key, rest, e.text, e.gap)
 		}
 		rest = rest[len(e.text):]
-		if !e.notice {
-			messages++
-		}
 	}
-	limits, count := bt.Spec.(Limits), n-begin
+	limits, messages := bt.Spec.(Limits), n-begin
 	switch {
 	case len(rest) > 0:
 		t.Fatalf("key %q: nobody wrote %.40q", bt.Key, rest)
-	case count == 0:
+	case messages == 0:
 		t.Fatal("an empty batch")
 	case bt.Messages != messages || messages > limits.Messages:
 		t.Fatalf("batch says %d messages, holds %d of at most %d", bt.Messages, messages, limits.Messages)
-	case len(bt.Bytes()) > limits.Bytes && count > 1:
-		t.Fatalf("%d bytes in %d messages, over the limit of %d", len(bt.Bytes()), count, limits.Bytes)
+	case len(bt.Bytes()) > limits.Bytes && messages > 1:
+		t.Fatalf("%d bytes in %d messages, over the limit of %d", len(bt.Bytes()), messages, limits.Bytes)
 	case bt.Dropped != gap:
 		t.Fatalf("batch tells of %d dropped messages, want %d", bt.Dropped, gap)
 	}
@@ -314,7 +296,7 @@ func (m *model) done(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	synctest.Wait()
 	s := m.buf.Stats()
-	if s.Accepted != m.accepted || s.Delivered != m.delivered || s.Lost["refused"] != m.lost || s.Notices != m.notices {
+	if s.Accepted != m.accepted || s.Delivered != m.delivered || s.Lost["refused"] != m.lost {
 		t.Fatalf("stats %+v, want %+v", s, *m)
 	}
 	if s.Accepted != s.Delivered+s.Lost["refused"]+s.Buffered {

@@ -170,6 +170,7 @@ type Status struct {
 	Writes     uint64
 	Retries    uint64
 	Resent     uint64
+	Notices    uint64 // lines of the daemon's own in the stream
 	Overflowed uint64 // messages that went to the overflow file
 }
 

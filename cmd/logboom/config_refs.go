@@ -81,6 +81,7 @@ func (d *decoder) conflicts(cfg *Config) {
 	// depends on messages, and is found when the files are opened.
 	for _, s := range cfg.Files {
 		claim(s.Path, join(join("sink", s.Name), "path"))
+		claim(s.Symlink, join(join("sink", s.Name), "symlink"))
 	}
 	for _, s := range cfg.Streams {
 		claim(s.Type, join(join("sink", s.Name), "type"))
@@ -150,9 +151,10 @@ func (d *decoder) memory(cfg *Config) {
 		if o.Buffer != cfg.Batch.Buffer { // else it was said of [batch]
 			check(join(at, "buffer"), o.Buffer)
 		}
-		if total += max(0, o.Memory); total > cfg.Memory.Cap {
-			d.errorf(join(at, "memory"), "with this the guaranteed shares come to %s, over memory.cap, %s",
-				text(Size(total)), text(Size(cfg.Memory.Cap)))
+		most := cfg.Memory.Cap - cfg.Memory.Cap/receivePart
+		if total += max(0, o.Memory); total > most {
+			d.errorf(join(at, "memory"), "with this the guaranteed shares come to %s, over what sinks can have of memory.cap, %s",
+				text(Size(total)), text(Size(most)))
 		}
 	}
 }

@@ -45,6 +45,10 @@ type daemon struct {
 	lingering []*outlet // removed by a reload, and not empty yet
 }
 
+// receivePart is the part of memory.cap, 1/receivePart, that is kept for half
+// received frames and long lines: a sink that cannot deliver does not take it.
+const receivePart = 8
+
 // open opens all that the config names, and runs nothing but sinks, which have
 // nothing to do yet. An error leaves nothing behind.
 func (d *daemon) open(conf *Config) (err error) {
@@ -58,6 +62,7 @@ func (d *daemon) open(conf *Config) (err error) {
 	if d.arena, err = buffer.NewArena(conf.Memory.Cap); err != nil {
 		return err
 	}
+	d.arena.SetAside(conf.Memory.Cap / receivePart)
 	if d.poller, err = drain.NewPoller(); err != nil {
 		return err
 	}

@@ -226,13 +226,10 @@ func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity Severi
 const userFacility = 1 << 3
 
 func (d *daemon) lineConfig(l Lines) proc.LineConfig {
-	conf := proc.LineConfig{MaxLine: l.MaxLine, PartialTimeout: l.PartialTimeout, TrimCR: l.TrimCR}
-	// pipe and exec have two pipes at most, and their one sink is guaranteed
-	// all of the arena: a line is kept whole beside it.
-	if !d.plain {
-		conf.Reserve, conf.Release = d.arena.Reserve, d.arena.Unreserve
+	return proc.LineConfig{
+		MaxLine: l.MaxLine, PartialTimeout: l.PartialTimeout, TrimCR: l.TrimCR,
+		Reserve: d.arena.Reserve, Release: d.arena.Unreserve,
 	}
-	return conf
 }
 
 // policies of when_full.

@@ -60,8 +60,8 @@ func (t *toFile) config(flags *pflag.FlagSet) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--mode: %w", err)
 	}
-	if t.messages < 1 || t.buffer < 4<<10 || t.memory < 2*t.buffer || t.memory < 1<<20 || t.flush <= 0 {
-		return nil, fmt.Errorf("--messages must be 1 or more, --buffer 4KiB or more, --memory 1MiB and twice --buffer or more, --flush over 0")
+	if t.messages < 1 || t.buffer < 4<<10 || t.memory < 4*t.buffer || t.memory < 4<<20 || t.flush <= 0 {
+		return nil, fmt.Errorf("--messages must be 1 or more, --buffer 4KiB or more, --memory 4MiB and four times --buffer or more, --flush over 0")
 	}
 	return &Config{
 		StopTimeout: 30 * time.Second,
