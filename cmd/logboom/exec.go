@@ -76,7 +76,7 @@ func passesOn(s unix.Signal) bool {
 // afterExec flushes. The command's own status is the exit status unless the
 // command succeeded and its output could not be delivered.
 func (d *daemon) afterExec(status int, err error, signals <-chan os.Signal) error {
-	flushed := d.shutDown(signals)
+	flushed := d.flush(signals)
 	if err != nil {
 		return &exitError{exitFailed, err}
 	}

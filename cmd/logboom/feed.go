@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,6 +104,7 @@ func (f *feed) start(ended func(*feed)) {
 	}
 	go func() { // ends after the runs
 		all.Wait()
+		f.endGaps()
 		for _, c := range f.closers {
 			if err := c.Close(); err != nil {
 				f.log.Error().Err(err).Msg("closing")
@@ -135,7 +138,7 @@ func (d *daemon) openSyslog(f *feed, s SyslogSource, adopt func(Address) int) er
 		return d.openDatagram(f, s, adopt, handler)
 	}
 	stream, err := syslog.ListenStream(syslog.StreamConfig{
-		Network: s.Listen.Network, Address: s.Listen.Address, FD: adopt(s.Listen),
+		Network: s.Listen.family(), Address: s.Listen.Address, FD: adopt(s.Listen),
 		Raw: s.Format == "raw", Framing: framings[s.Framing],
 		MaxMessage: s.MaxMessage, MaxConnections: s.MaxConnections, IdleTimeout: s.IdleTimeout,
 		Mode: s.Mode, UID: s.UID, GID: s.GID, Allow: s.Allow,
@@ -146,6 +149,7 @@ func (d *daemon) openSyslog(f *feed, s SyslogSource, adopt func(Address) int) er
 		return err
 	}
 	f.add(stream)
+	f.refused = func() uint64 { return stream.Stats().Refused }
 	return nil
 }
 
@@ -157,12 +161,22 @@ func (f *feed) add(s socket) {
 	f.closers = append(f.closers, s)
 }
 
+// family is the network to listen on. An IPv4 address is just that: package
+// net would take 0.0.0.0 for any address of both families.
+func (a Address) family() string {
+	host, _, err := net.SplitHostPort(a.Address)
+	if ip := net.ParseIP(host); err == nil && !a.isPath() && ip.To4() != nil && !strings.Contains(host, ":") {
+		return a.Network + "4"
+	}
+	return a.Network
+}
+
 func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, handler func([]syslog.Message)) error {
 	var all []*syslog.Datagram
 	for range s.Readers {
 		fd := adopt(s.Listen)
 		dg, err := syslog.ListenDatagram(syslog.DatagramConfig{
-			Network: s.Listen.Network, Address: s.Listen.Address, FD: fd,
+			Network: s.Listen.family(), Address: s.Listen.Address, FD: fd,
 			Raw: s.Format == "raw", MaxMessage: s.MaxMessage, ReceiveBuffer: s.ReceiveBuffer,
 			DrainInterval: s.DrainInterval, Poller: d.poller,
 			Mode: s.Mode, UID: s.UID, GID: s.GID, Allow: s.Allow, ReusePort: s.Readers > 1,
@@ -179,6 +193,12 @@ func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, 
 		all = append(all, dg)
 	}
 	f.onDrop = d.baselines.save
+	f.refused = func() (sum uint64) {
+		for _, dg := range all {
+			sum += dg.Stats().Refused
+		}
+		return sum
+	}
 	f.kernel = func() (sum uint64) {
 		for _, dg := range all {
 			sum += dg.Stats().KernelDropped

@@ -27,10 +27,11 @@ type input struct {
 	sum    received
 	past   uint64 // kernel drops of sockets that a reload has closed
 
-	kernel func() uint64 // datagrams that the kernel dropped; nil: it cannot
-	onDrop func()        // called when there are more
-	seen   uint64        // of kernel: told in the streams and in the log
-	looked time.Time     // guarded by mu
+	kernel  func() uint64 // datagrams that the kernel dropped; nil: it cannot
+	onDrop  func()        // called when there are more
+	refused func() uint64 // datagrams and connections that were not allowed in; nil: it cannot
+	seen    uint64        // of kernel: told in the streams and in the log
+	looked  time.Time     // guarded by mu
 }
 
 // received is what came in.
@@ -147,6 +148,17 @@ func (e *edge) gapEnds(in *input) {
 	in.log.Warn().Str("to", e.Sink().Name()).Uint64("messages", e.dropping).Dur("within", e.last.Sub(e.since)).
 		Msg("messages were dropped: memory full")
 	e.dropping = 0
+}
+
+// endGaps logs the gaps that are open when nothing more will come.
+func (in *input) endGaps() {
+	in.counts.Lock()
+	defer in.counts.Unlock()
+	for _, e := range in.edges {
+		if e.dropping > 0 {
+			e.gapEnds(in)
+		}
+	}
 }
 
 // lookForKernelDrops tells, once a second at most and only while messages

@@ -20,6 +20,7 @@ var (
 	descBytes     = metric("received_bytes_total", "Bytes of the messages received.", "source")
 	descKernel    = metric("kernel_dropped_total", "Datagrams that the kernel dropped before they could be received.", "source")
 	descTruncated = metric("truncated_total", "Messages that were cut at max_message.", "source")
+	descRefused   = metric("refused_total", "Datagrams of senders, and connections, that were not allowed in.", "source")
 	descFiltered  = metric("filtered_total", "Messages that the sink does not take.", "source", "sink")
 	descDropped   = metric("dropped_total", "Messages dropped before the sink accepted them.", "source", "sink", "reason")
 	descAccepted  = metric("accepted_total", "Messages that the sink accepted.", "sink")
@@ -56,6 +57,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		counter(descBytes, source.Bytes, name)
 		counter(descKernel, source.KernelDropped, name)
 		counter(descTruncated, source.Truncated, name)
+		counter(descRefused, source.refused, name)
 	}
 	for _, e := range s.Edges {
 		counter(descFiltered, e.Filtered, e.Source, e.Sink)

@@ -110,10 +110,10 @@ func pipeCommand() *cobra.Command {
 		for {
 			select {
 			case <-d.idle:
-				return d.shutDown(signals)
+				return d.flush(signals)
 			case s := <-signals:
 				if s != unix.SIGUSR1 {
-					return d.shutDown(signals)
+					return d.flush(signals)
 				}
 				d.reopen()
 			}
@@ -129,6 +129,20 @@ func newPlainDaemon(conf *Config, stdin *os.File) (*daemon, error) {
 	limitHeap()
 	d := &daemon{log: log, own: own, plain: true, stdin: stdin}
 	return d, d.open(conf)
+}
+
+// flush stops a plain daemon. What it had to give up is a failure too: nobody
+// reads its numbers.
+func (d *daemon) flush(signals <-chan os.Signal) error {
+	err := d.shutDown(signals)
+	var lost uint64
+	for _, o := range d.current() {
+		lost += sum(o.Status().Lost)
+	}
+	if err == nil && lost > 0 {
+		err = &exitError{exitUndelivered, fmt.Errorf("%d messages were lost", lost)}
+	}
+	return err
 }
 
 // textValue makes a flag of a value that reads text.

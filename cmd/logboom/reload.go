@@ -179,7 +179,7 @@ func (f *feed) succeed(old *feed) {
 		in.past += in.kernel()
 		in.seen = 0
 	}
-	in.kernel, in.onDrop = f.input.kernel, f.input.onDrop
+	in.kernel, in.onDrop, in.refused = f.input.kernel, f.input.onDrop, f.input.refused
 	f.input = in
 }
 

@@ -28,6 +28,8 @@ type sourceStatus struct {
 	Bytes         uint64 `json:"bytes"`
 	KernelDropped uint64 `json:"kernel_dropped"`
 	Truncated     uint64 `json:"truncated"`
+
+	refused uint64
 }
 
 type edgeStatus struct {
@@ -112,9 +114,13 @@ func (in *input) numbers() (sourceStatus, []edgeStatus) {
 		}
 		edges = append(edges, st)
 	}
-	return sourceStatus{
+	source := sourceStatus{
 		Received: in.sum.Messages, Bytes: in.sum.Bytes, KernelDropped: dropped, Truncated: in.sum.Truncated,
-	}, edges
+	}
+	if in.refused != nil {
+		source.refused = in.refused()
+	}
+	return source, edges
 }
 
 func sum(m map[string]uint64) (n uint64) {
