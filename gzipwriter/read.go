@@ -39,8 +39,16 @@ type Damage struct {
 	Err    error // what is wrong: io.ErrUnexpectedEOF where only an end is missing
 }
 
+// Reason is what is wrong, in words.
+func (d *Damage) Reason() string {
+	if errors.Is(d.Err, io.ErrUnexpectedEOF) {
+		return "the end is missing"
+	}
+	return strings.TrimPrefix(d.Err.Error(), ErrDamaged.Error()+": ")
+}
+
 func (d *Damage) Error() string {
-	s := fmt.Sprintf("%d bytes lost at offset %d: %v", d.Length, d.Offset, d.Err)
+	s := fmt.Sprintf("%d bytes lost at offset %d: %s", d.Length, d.Offset, d.Reason())
 	if d.Text > 0 {
 		s += fmt.Sprintf(" (the first %d bytes of their text were given out)", d.Text)
 	}
@@ -251,8 +259,12 @@ func (r *Reader) byMagic(head []byte) (codec, error) {
 		return nil, nil
 	}
 	for _, c := range []codec{gzip, zstd} {
-		if at, err := c.find(0, sniffLen); at >= 0 || err != nil {
-			return c, err
+		at, err := c.find(0, sniffLen)
+		if err != nil {
+			return nil, err
+		}
+		if at >= 0 && hasControls(head[:min(int64(len(head)), at)]) {
+			return c, nil
 		}
 	}
 	return nil, nil

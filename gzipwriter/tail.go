@@ -20,12 +20,14 @@ const tailStep = 64 << 10
 // which 1 GiB of text has thousands, on cold pages all over the disk; near the
 // end are the very bytes that have to be inflated anyway. Another's single
 // member has to be inflated as a whole, twice, but not kept.
-func (r *Reader) LastLines(n int64) (skip int64, err error) {
+func (r *Reader) LastLines(n int64) (skip int64, err error) { return r.lastLines(n, tailStep) }
+
+func (r *Reader) lastLines(n, step int64) (skip int64, err error) {
 	if err := r.detect(); err != nil || r.codec == nil {
 		return 0, err
 	}
 	size := r.src.size
-	for step := int64(tailStep); ; step *= 4 {
+	for ; ; step *= 4 {
 		from := int64(0)
 		if step < size {
 			if from, err = r.codec.find(size-step, size); err != nil {

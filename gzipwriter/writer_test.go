@@ -4,11 +4,14 @@ import (
 	"bytes"
 	stdgzip "compress/gzip"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/klauspost/compress/flate"
@@ -176,9 +179,11 @@ func TestOtherReaders(t *testing.T) {
 		{"gzip", "-dc"}, {"zcat"}, {"pigz", "-dc"}, {"busybox", "zcat"}, {"zgrep", ""},
 		{"python3", "-c", "import gzip,sys;sys.stdout.buffer.write(gzip.open(sys.argv[1]).read())"},
 		{"perl", "-MIO::Uncompress::Gunzip=:all", "-e", "gunzip(shift,'-',MultiStream=>1) or die"},
-		{"gzip", "-t"},
+		{"node", "-e", "process.stdout.write(require('zlib').gunzipSync(require('fs').readFileSync(process.argv[1])))"},
+		{"java", javaZcat(t)},
+		{"gzip", "-t"}, {"pigz", "-t"},
 	} {
-		t.Run(fmt.Sprint(c[:min(2, len(c))]), func(t *testing.T) {
+		t.Run(c[0], func(t *testing.T) {
 			if _, err := exec.LookPath(c[0]); err != nil {
 				t.Skip(err)
 			}
@@ -193,6 +198,54 @@ func TestOtherReaders(t *testing.T) {
 				t.Errorf("read %d bytes of %d", len(out), len(text))
 			}
 		})
+	}
+}
+
+// javaZcat is a program that java runs from its source.
+func javaZcat(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "Zcat.java")
+	const source = `class Zcat {
+	public static void main(String[] a) throws Exception {
+		new java.util.zip.GZIPInputStream(new java.io.FileInputStream(a[0])).transferTo(System.out);
+		System.out.flush();
+	}
+}
+`
+	if err := os.WriteFile(name, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// GoAccess counts all requests of a file, by itself or behind zcat where it was
+// built without zlib.
+func TestGoAccess(t *testing.T) {
+	if _, err := exec.LookPath("goaccess"); err != nil {
+		t.Skip(err)
+	}
+	file, text := join(batches(t, 10, 20_000))
+	name := create(t, file).Name()
+	report := filepath.Join(t.TempDir(), "report.json")
+	cmd := exec.Command("goaccess", name, "--log-format=COMBINED", "--no-global-config", "--no-progress", "-o", report)
+	if help, err := exec.Command("goaccess", "--version").CombinedOutput(); err == nil && !bytes.Contains(help, []byte("zlib")) {
+		t.Log("this goaccess knows no gzip: zcat reads for it")
+		cmd = exec.Command("sh", "-c", `zcat "$0" | goaccess - --log-format=COMBINED --no-global-config --no-progress -o "$1"`, name, report)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var got struct {
+		General struct {
+			Total int `json:"total_requests"`
+			Valid int `json:"valid_requests"`
+		}
+	}
+	if err := json.Unmarshal(content(t, report), &got); err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(text, []byte("\n")); got.General.Total != lines || got.General.Valid != lines {
+		t.Errorf("%+v of %d lines", got.General, lines)
 	}
 }
 
