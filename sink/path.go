@@ -87,6 +87,12 @@ func (p *Path) Prefix() string { return p.prefix }
 // Fixed reports whether every message goes to the same path at all times.
 func (p *Path) Fixed() bool { return !p.variables && !p.marks }
 
+// Varies reports whether messages of one moment can go to different paths.
+func (p *Path) Varies() bool { return p.variables }
+
+// Timed reports whether the path changes with time.
+func (p *Path) Timed() bool { return p.marks }
+
 // usesMessage reports whether the path depends on a message's text.
 func (p *Path) usesMessage() bool {
 	for i := range p.parts {

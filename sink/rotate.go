@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -27,7 +28,7 @@ func CheckEvery(every time.Duration) error {
 	if every > 0 && every%time.Second == 0 && (day%every == 0 || every%day == 0) {
 		return nil
 	}
-	return fmt.Errorf("%v neither divides a day nor is a number of days", every)
+	return errors.New("neither divides a day nor is a number of days")
 }
 
 // end is when the period that t lies in ends, by the clock on the wall in t's

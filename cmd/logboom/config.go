@@ -215,15 +215,34 @@ type Text struct {
 type FileSink struct {
 	Output
 	Path     string `toml:"path,required"`
-	Compress string `toml:"compress,auto" enum:"gzip none" later:"zstd"`
-	Level    int    `toml:"level" min:"1" max:"9" only:"gzip"`
+	Compress string `toml:"compress,auto" enum:"gzip zstd none"`
+	Level    int    `toml:"level" min:"1" max:"9" only:"gzip zstd"`
 	Text
+	Sync    Fsync         `toml:"fsync"`
 	Mode    os.FileMode `toml:"mode"`
 	DirMode os.FileMode `toml:"dir_mode"`
 	Owner
+	Rotate      Rotate   `toml:"rotate,omitempty"`
+	Keep        Keep     `toml:"keep,omitempty"`
+	Symlink     string   `toml:"symlink,path,omitempty"` // leads to the newest file
 	MaxOpen     int      `toml:"max_open" min:"1"`
 	MaxNewFiles int      `toml:"max_new_files" min:"1"` // a minute
-	_           struct{} `later:"fsync rotate keep symlink spool"`
+	_           struct{} `later:"spool"`
+}
+
+// Rotate is when a file gets a name of its own and the next begins: before it
+// is over Size bytes, and at the end of each period of Every; 0: not.
+type Rotate struct {
+	Size  int           `toml:"size,size,omitempty" min:"4KiB"`
+	Every time.Duration `toml:"every,omitempty" min:"1s"`
+}
+
+// Keep is what stays of rotated files: so many, so many bytes, those so young;
+// 0: all.
+type Keep struct {
+	Files int           `toml:"files,omitempty" min:"1"`
+	Bytes int           `toml:"bytes,size,omitempty" min:"4KiB"`
+	Age   time.Duration `toml:"age,omitempty" min:"1s"`
 }
 
 // SyslogSink forwards to the first of Targets that answers.

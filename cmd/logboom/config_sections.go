@@ -339,13 +339,41 @@ func (d *decoder) fileSink(s section, out Output) FileSink {
 	}
 	d.text(s, &sk.Text)
 	if s.isAuto("compress") {
-		sk.Compress = "none"
-		if strings.HasSuffix(sk.Path, ".gz") {
-			sk.Compress = "gzip"
-		}
+		sk.Compress = compressionOf(sk.Path)
 	}
+	d.rotation(s.at, &sk)
 	d.effects(s.at, s.t, &sk)
 	return sk
+}
+
+// compressionOf goes by a file's name.
+func compressionOf(path string) string {
+	switch {
+	case strings.HasSuffix(path, ".gz"):
+		return "gzip"
+	case strings.HasSuffix(path, ".zst"):
+		return "zstd"
+	}
+	return "none"
+}
+
+// rotation checks how files end and what becomes of them.
+func (d *decoder) rotation(at string, sk *FileSink) {
+	if every := sk.Rotate.Every; every > 0 {
+		if err := sink.CheckEvery(every); err != nil {
+			d.errorf(join(join(at, "rotate"), "every"), "%s %v", text(Duration(every)), err)
+		}
+	}
+	p, err := sink.ParsePath(sk.Path)
+	if err != nil {
+		return // complained about
+	}
+	if sk.Keep != (Keep{}) && sk.Rotate == (Rotate{}) && !p.Timed() {
+		d.errorf(join(at, "keep"), "has no effect: without rotate, and without marks such as %%Y-%%m-%%d in the path, there is one file")
+	}
+	if sk.Symlink != "" && p.Varies() {
+		d.errorf(join(at, "symlink"), "is for paths without variables: here there is no one newest file")
+	}
 }
 
 // filePath checks the template of a file's path as it was written, so that
@@ -356,9 +384,6 @@ func (d *decoder) filePath(at string, sk *FileSink) {
 	if err != nil {
 		d.errorf(at, "%v", err)
 		return
-	}
-	if strings.HasSuffix(sk.Path, ".zst") && sk.Compress != "none" {
-		d.errorf(at, "%q: zstd is not supported yet", sk.Path)
 	}
 	if !filepath.IsAbs(sk.Path) {
 		sk.Path = pathQuoter.Replace(d.base) + "/" + strings.TrimPrefix(sk.Path, "./")

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"logboom/sink"
 )
 
 // Size is a number of bytes, written "64KiB", "64k" or "65536". K, M and G
@@ -155,6 +157,40 @@ func (w WhenFull) MarshalText() ([]byte, error) {
 		return []byte("block"), nil
 	}
 	return Duration(w.Wait).MarshalText()
+}
+
+// Fsync is a [sink.Sync]: "never", "batch" or a time.
+type Fsync sink.Sync
+
+// UnmarshalText reads it. No time at all is a sync for each batch.
+func (f *Fsync) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "never":
+		*f = Fsync(sink.SyncNever)
+		return nil
+	case "batch":
+		*f = Fsync(sink.SyncBatch)
+		return nil
+	}
+	var d Duration
+	if d.UnmarshalText(text) != nil {
+		return fmt.Errorf(`%q is neither "never", "batch" nor a time such as "1s"`, text)
+	}
+	if *f = Fsync(d); d == 0 {
+		*f = Fsync(sink.SyncBatch)
+	}
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (f Fsync) MarshalText() ([]byte, error) {
+	switch sink.Sync(f) {
+	case sink.SyncNever:
+		return []byte("never"), nil
+	case sink.SyncBatch:
+		return []byte("batch"), nil
+	}
+	return Duration(f).MarshalText()
 }
 
 // Severity is a syslog severity, 0 (emerg) to 7 (debug).

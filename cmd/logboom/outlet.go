@@ -133,6 +133,9 @@ func fileConfig(s FileSink, memory int) (conf sink.Config, err error) {
 	conf.File = sink.File{
 		Compress: compressions[s.Compress], Level: s.Level, Mode: s.Mode, DirMode: s.DirMode,
 		UID: s.UID, GID: s.GID, MaxOpen: s.MaxOpen,
+		Sync:   sink.Sync(s.Sync),
+		Rotate: sink.Rotate{Size: int64(s.Rotate.Size), Every: s.Rotate.Every},
+		Keep:   sink.Keep{Files: s.Keep.Files, Bytes: int64(s.Keep.Bytes), Age: s.Keep.Age}, Symlink: s.Symlink,
 	}
 	switch s.Path {
 	case "/dev/stdout":
@@ -155,18 +158,15 @@ func forwardConfig(s SyslogSink, memory int) (conf sink.Config, err error) {
 		ResendWindow: s.ResendWindow,
 	}
 	// Datagrams carry one message each, whatever is in it. So does a counted
-	// frame, and a batch for datagrams is kept in that form.
+	// frame, and a batch for datagrams alone is kept in that form.
 	conf.Framing, conf.Escape = sink.Octets, sink.EscapeNone
-	if s.Framing == "lf" {
-		conf.Framing, conf.Escape = sink.Lines, sink.Escapes[s.Escape]
-	}
 	for _, target := range s.Targets {
 		t, err := sink.ParseTarget(target.String())
 		if err != nil {
 			return conf, err
 		}
-		if t.Network != "tcp" {
-			conf.Framing, conf.Escape = sink.Octets, sink.EscapeNone
+		if t.Network == "tcp" && s.Framing == "lf" {
+			conf.Framing, conf.Escape = sink.Lines, sink.Escapes[s.Escape]
 		}
 		conf.Forward.Targets = append(conf.Forward.Targets, t)
 	}
