@@ -63,6 +63,7 @@ func rootCommand() *cobra.Command {
 	}
 	for _, c := range []*cobra.Command{
 		runCommand(), checkCommand(), pipeCommand(), execCommand(), statusCommand(), versionCommand(),
+		catCommand(), tailCommand(), verifyCommand(), repairCommand(),
 	} {
 		run := c.RunE
 		c.RunE = func(cmd *cobra.Command, args []string) error {
