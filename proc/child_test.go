@@ -146,14 +146,14 @@ if [ -e ran ]; then wait; fi; : > ran; exit 1`)
 	cfg.Autorestart = Always
 	r := launch(t, cfg)
 	eventually(t, "hi", func() bool { return r.out.len() == 1 })
-	first := r.Status().PID
+	first := r.running(t)
 	defer unix.Kill(-first, unix.SIGKILL)
 	begin := time.Now()
 	eventually(t, "the restart", func() bool { return r.Status().Restarts == 1 })
 	if d := time.Since(begin); d < drainGrace/2 || d > drainGrace+3*time.Second {
 		t.Errorf("restarted after %v", d)
 	}
-	second := r.Status().PID
+	second := r.running(t)
 	defer unix.Kill(-second, unix.SIGKILL)
 	eventually(t, "the second hi", func() bool { return r.out.len() == 2 })
 	if err := os.WriteFile(filepath.Join(dir, "speak"), nil, 0o644); err != nil {
@@ -203,7 +203,7 @@ func TestProgramReadError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := unix.Dup3(int(dir.Fd()), readEnd(t, r.Status().PID), unix.O_CLOEXEC); err != nil {
+	if err := unix.Dup3(int(dir.Fd()), readEnd(t, r.running(t)), unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
 	r.reaches(t, Exited)
@@ -242,7 +242,7 @@ func TestProgramStopKillsGroup(t *testing.T) {
 		cfg.StopWait = 200 * time.Millisecond
 		r := launch(t, cfg)
 		eventually(t, "ready", func() bool { return r.out.len() == 1 })
-		group := r.Status().PID
+		group := r.running(t)
 		if n := members(t, group); n < 3 {
 			t.Fatalf("%d processes", n)
 		}
@@ -264,7 +264,7 @@ func TestProgramStopLeavesGroup(t *testing.T) {
 	cfg.KillAsGroup = false
 	r := launch(t, cfg)
 	eventually(t, "ready", func() bool { return r.out.len() == 1 })
-	group := r.Status().PID
+	group := r.running(t)
 	defer unix.Kill(-group, unix.SIGKILL)
 	r.halted(t) // 2 s, since the sleep holds the pipe
 	if n := members(t, group); n != 1 {

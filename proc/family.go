@@ -74,10 +74,18 @@ func (f *Family) Close() {
 
 // run is the thread.
 func (f *Family) run(ended chan os.Signal) {
-	defer close(f.closed)
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The main thread would outlive its goroutine. As long as it is held
+		// here, another goroutine gets another thread.
+		go f.run(ended) // ends with Close
+		<-f.closed
+		runtime.UnlockOSThread()
+		return
+	}
 	// Never unlocked: the thread ends with the goroutine, since its umask may
 	// be another than that of the others.
-	runtime.LockOSThread()
+	defer close(f.closed)
 	defer signal.Stop(ended)
 	var retry <-chan time.Time
 	for {

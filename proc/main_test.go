@@ -23,8 +23,12 @@ const patience = 20 * time.Second
 const helperEnv = "PROC_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(helperEnv) == "flood" {
+	switch os.Getenv(helperEnv) {
+	case "flood":
 		flood()
+		return
+	case "adopt":
+		adopt()
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -139,6 +139,10 @@ func (p *Program) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.want {
+		if p.status.State == Backingoff { // stopped just as its delay was over
+			p.status.State = Stopped
+			p.changeLocked()
+		}
 		return false
 	}
 	p.again = false

@@ -131,6 +131,16 @@ func (r *run) reaches(t *testing.T, want State) {
 	eventually(t, want.String(), func() bool { return r.Status().State == want })
 }
 
+// running waits for a child and returns its pid.
+func (r *run) running(t *testing.T) (pid int) {
+	t.Helper()
+	eventually(t, "a child", func() bool {
+		pid = r.Status().PID
+		return pid != 0
+	})
+	return pid
+}
+
 func TestNewRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -269,7 +279,7 @@ func TestProgramOrders(t *testing.T) {
 	r.Start()
 	r.reaches(t, Starting)
 	r.reaches(t, Running)
-	first := r.Status().PID
+	first := r.running(t)
 	r.Start() // changes nothing
 	r.Restart()
 	eventually(t, "a new process", func() bool { s := r.Status(); return s.PID != first && s.State == Running })

@@ -28,12 +28,13 @@ type record struct {
 
 // recorded is what is in the file.
 type recorded struct {
-	Boot    string  `json:"boot"`    // of the kernel: pids and times are of this boot
-	Session int     `json:"session"` // ours, and so our children's
-	Groups  []group `json:"groups"`
+	Boot    string    `json:"boot"`    // of the kernel: pids and times are of this boot
+	Session int       `json:"session"` // ours, and so our children's
+	Groups  []groupOf `json:"groups"`
 }
 
-type group struct {
+// groupOf is one child's process group.
+type groupOf struct {
 	ID      int    `json:"pgid"`
 	Started uint64 `json:"started"` // its leader, in ticks after the boot
 	Program string `json:"program"`
@@ -55,7 +56,7 @@ func bootID() string {
 // add notes the group of a child that has just been started.
 func (r *record) add(pid int, program string) {
 	if s, ok := readStat(pid); ok { // it is not reaped yet
-		r.Groups = append(r.Groups, group{ID: pid, Started: s.started, Program: program})
+		r.Groups = append(r.Groups, groupOf{ID: pid, Started: s.started, Program: program})
 	}
 }
 
@@ -105,7 +106,7 @@ func endLeftovers(path string, log zerolog.Logger) {
 		log.Warn().Err(fmt.Errorf("%s: %w", path, err)).Msg("the record of process groups cannot be read: programs of a killed daemon may still run")
 		return
 	}
-	var left []group
+	var left []groupOf
 	for _, g := range old.Groups {
 		if len(old.members(g)) > 0 {
 			log.Warn().Str("program", g.Program).Int("group", g.ID).Msg("ending what a killed daemon has left behind")
@@ -123,7 +124,7 @@ func endLeftovers(path string, log zerolog.Logger) {
 // belongs to others is recognised: a leader has the time of its start, and the
 // processes of a group without one (whose number no new process gets while it
 // lasts) are of the session of the daemon and younger than the leader.
-func (r *recorded) members(g group) []stat {
+func (r *recorded) members(g groupOf) []stat {
 	if r.Boot != bootID() || g.ID <= 1 {
 		return nil
 	}
@@ -137,7 +138,7 @@ func (r *recorded) members(g group) []stat {
 }
 
 // end sends a signal to groups, waits, and returns those that are still there.
-func (r *recorded) end(groups []group, sig unix.Signal, wait time.Duration) (left []group) {
+func (r *recorded) end(groups []groupOf, sig unix.Signal, wait time.Duration) (left []groupOf) {
 	for _, g := range groups {
 		unix.Kill(-g.ID, sig) // fails if it has just ended
 	}

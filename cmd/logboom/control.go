@@ -98,6 +98,7 @@ func (s *servers) serve(d *daemon) {
 		encoder.SetIndent("", "  ")
 		encoder.Encode(d.status())
 	})
+	d.serveOrders(control)
 	for i, l := range s.listeners {
 		server := &http.Server{Handler: open, ReadHeaderTimeout: 5 * time.Second}
 		if i == 0 {
@@ -122,19 +123,29 @@ func (s *servers) close() {
 	s.lock.Close()
 }
 
+// controlClient is a client of the daemon's control socket.
+func controlClient(runtimeDir string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", controlSocket(runtimeDir))
+		},
+	}}
+}
+
+// noDaemon says that no daemon could be asked. Of the client's error it takes
+// the cause.
+func noDaemon(runtimeDir string, err error) error {
+	return fmt.Errorf("no daemon answers on %s: %w", controlSocket(runtimeDir), errors.Unwrap(err))
+}
+
 // askDaemon gets a path from the control socket of a running daemon.
 func askDaemon(runtimeDir, path string) ([]byte, error) {
-	socket := controlSocket(runtimeDir)
-	client := http.Client{
-		Timeout: 10 * time.Second,
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}},
-	}
+	client := controlClient(runtimeDir)
+	client.Timeout = 10 * time.Second
 	defer client.CloseIdleConnections()
 	answer, err := client.Get("http://logboom" + path)
 	if err != nil {
-		return nil, fmt.Errorf("no daemon answers on %s: %w", socket, errors.Unwrap(err))
+		return nil, noDaemon(runtimeDir, err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)

@@ -34,7 +34,8 @@ type daemon struct {
 	giveUp chan struct{} // closed when what is not delivered yet stays so
 	idle   chan struct{} // closed when the last feed has ended by itself
 
-	ready atomic.Bool
+	reloads chan chan error // asks handleSignals to read the config again
+	ready   atomic.Bool
 
 	conf *Config // belongs to the goroutine that handles signals
 
@@ -57,7 +58,7 @@ func (d *daemon) open(conf *Config) (err error) {
 		return err
 	}
 	d.conf, d.host = conf, localHost()
-	d.giveUp, d.idle = make(chan struct{}), make(chan struct{})
+	d.giveUp, d.idle, d.reloads = make(chan struct{}), make(chan struct{}), make(chan chan error)
 	d.feeds, d.outlets = make(map[string]*feed), make(map[string]*outlet)
 	if d.arena, err = buffer.NewArena(conf.Memory.Cap); err != nil {
 		return err

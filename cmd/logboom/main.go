@@ -61,10 +61,10 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("name a command") },
 	}
-	for _, c := range []*cobra.Command{
+	for _, c := range append(orderCommands(),
 		runCommand(), checkCommand(), pipeCommand(), execCommand(), statusCommand(), versionCommand(),
 		catCommand(), tailCommand(), verifyCommand(), repairCommand(),
-	} {
+	) {
 		run := c.RunE
 		c.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)

@@ -18,7 +18,8 @@ import (
 // child is one process of a program.
 type child struct {
 	*proc.Program
-	name string // as the operator knows it
+	name          string // as the operator knows it
+	reloadCommand []string
 }
 
 var restartRules = map[string]proc.Restart{"true": proc.Always, "false": proc.Never, "unexpected": proc.Unexpected}
@@ -43,7 +44,7 @@ func (d *daemon) openProgram(f *feed, s Program) error {
 		if err != nil {
 			return err
 		}
-		f.children = append(f.children, &child{p, i.name})
+		f.children = append(f.children, &child{p, i.name, i.reload})
 		f.runs = append(f.runs, func(stop <-chan struct{}) error {
 			p.Run(stop)
 			return nil

@@ -70,12 +70,12 @@ func (d *daemon) handleSignals(signals <-chan os.Signal, path string) {
 		case <-d.idle:
 			d.log.Info().Msg("all sources have ended")
 			return
+		case result := <-d.reloads:
+			result <- d.reloadFrom(path)
 		case s := <-signals:
 			switch s {
 			case unix.SIGHUP:
-				d.notify(sd.SdNotifyReloading + "\n" + monotonic())
 				d.reloadFrom(path)
-				d.notify(sd.SdNotifyReady)
 			case unix.SIGUSR1:
 				d.log.Info().Msg("reopening files")
 				d.reopen()
@@ -89,16 +89,21 @@ func (d *daemon) handleSignals(signals <-chan os.Signal, path string) {
 	}
 }
 
-func (d *daemon) reloadFrom(path string) {
+// reloadFrom reads the config again. A bad one is refused, and the running one
+// kept.
+func (d *daemon) reloadFrom(path string) error {
+	d.notify(sd.SdNotifyReloading + "\n" + monotonic())
+	defer d.notify(sd.SdNotifyReady)
 	conf, err := Load(path)
 	if err == nil {
 		err = d.reload(conf)
 	}
 	if err != nil {
 		d.log.Error().Err(err).Msg("reload refused: the running config stays")
-		return
+		return err
 	}
 	d.log.Info().Str("config", path).Msg("reloaded")
+	return nil
 }
 
 // shutDown stops everything in order. A second signal ends it at once.
