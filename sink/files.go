@@ -53,6 +53,7 @@ type files struct {
 	dirty  map[*file]struct{} // written to since they were synced
 	syncAt time.Time          // when they are synced; zero: there are none
 
+	steps  []step    // of a rotation
 	keeper *retainer // nil until it is needed
 	keepAt time.Time // when all files are looked at next
 
@@ -93,7 +94,6 @@ type file struct {
 	looked  time.Time   // when its name was looked up
 
 	period   period
-	step     int       // of a rotation
 	rotateAt time.Time // when a rotation that failed is tried again
 }
 
@@ -114,7 +114,7 @@ func newFiles(c *counters, log zerolog.Logger) *files {
 		log: log, counters: c, arena: rand.Uint64(),
 		open: make(map[string]*list.Element), compress: make(map[compression]compressor),
 		ends: make(map[string]end), current: make(map[string]string),
-		dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
+		steps: rotationSteps, dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
 	}
 }
 

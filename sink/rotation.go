@@ -11,10 +11,10 @@ import (
 	"logboom/gzipwriter"
 )
 
-// A rotation is a row of steps, each of which stays put when it fails and is
-// tried again: with the next batch, a second later at the earliest. Until the
-// file has its new name the old one goes on, so no message waits for it. After
-// a kill between any two steps nothing is left to be mended.
+// A rotation is a row of steps. Where one fails it ends, and is tried again
+// with the next batch, a second later at the earliest. Until the file has its
+// new name the old one goes on, so no message waits for it. After a kill
+// between any two steps nothing is left to be mended.
 //
 //	finish       the name still leads to the file, and something is in it
 //	sync         its bytes are on disk before its name says that it is done
@@ -23,15 +23,16 @@ import (
 //	symlink      the symbolic link leads to the new file
 //	sync folder  both names are on disk
 //
-// The last three are those of every new file, see openAnew and introduce.
+// The last three are those of every new file, see openAnew and introduce: they
+// are tried again with the batch.
 
-// step is one of the first three.
+// step is one of the first three; each can be taken again.
 type step struct {
 	name string
 	do   func(*files, *file) error
 }
 
-var rotationSteps = [...]step{
+var rotationSteps = []step{
 	{"finish", (*files).finish},
 	{"sync", (*files).syncWhole},
 	{"publish", (*files).publish},
@@ -64,10 +65,10 @@ func (w *files) rotate(f *file) (done bool) {
 	if now.Before(f.rotateAt) {
 		return false
 	}
-	for ; f.step < len(rotationSteps); f.step++ {
-		if err := rotationSteps[f.step].do(w, f); err != nil {
-			w.rotationFailed(f, rotationSteps[f.step].name, err)
-			f.step, f.rotateAt = 0, now.Add(time.Second)
+	for _, step := range w.steps {
+		if err := step.do(w, f); err != nil {
+			w.rotationFailed(f, step.name, err)
+			f.rotateAt = now.Add(time.Second)
 			return false
 		}
 	}
