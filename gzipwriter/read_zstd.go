@@ -3,6 +3,7 @@ package gzipwriter
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
@@ -19,8 +20,8 @@ const (
 // without being told to. It bounds the memory that a header can ask for.
 const maxWindow = 128 << 20
 
-// zstdFrames reads frames of zstd. Their lengths are found from block to block
-// without inflating; only their text has to be.
+// zstdFrames reads frames of zstd, and those of [ZstdWriter] with the one that
+// tells of them as one member.
 type zstdFrames struct {
 	src     *source
 	ahead   [512]byte // what peek read last
@@ -36,14 +37,26 @@ func newZstdFrames(src *source) *zstdFrames { return &zstdFrames{src: src} }
 
 func (z *zstdFrames) format() Format { return Zstd }
 
-// claim tells the length of a frame of a file, and that of its text where the
-// frame's header does. Of a stream it does not read so far ahead.
+// claim tells the length of a frame of another's, by its blocks, and that of its
+// text where its header does. Of a stream it does not read so far ahead.
 func (z *zstdFrames) claim(off int64) (Member, error) {
+	b, err := z.peek(off, lbFrameLen)
+	if err != nil {
+		return Member{}, err
+	}
+	m := Member{Offset: off}
+	var h header
+	if h.parseSkipped(b) {
+		m.Ours, m.Info = true, h.info
+		m.Length, m.Text = int64(h.length), int64(h.text)
+		return m, nil
+	}
+	m.Spoilt = spoiltFrame(b)
 	f, err := z.begin(off)
 	if err != nil {
 		return Member{}, err
 	}
-	m := Member{Offset: off, Text: f.text}
+	m.Text = f.text
 	if z.src.file == nil {
 		return m, nil
 	}
@@ -176,15 +189,32 @@ func (z *zstdFrames) peek(off int64, n int) ([]byte, error) {
 }
 
 func (z *zstdFrames) inflate(off int64, out io.Writer) (length, text int64, err error) {
+	b, err := z.peek(off, lbFrameLen)
+	if err != nil {
+		return 0, 0, err
+	}
+	var h header
+	if !h.parseSkipped(b) {
+		return z.inflateFrame(off, out)
+	}
+	f, err := z.begin(off + lbFrameLen)
+	if err == nil && f.sum == 0 {
+		err = fmt.Errorf("%w: no checksum", ErrDamaged) // ours have one
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	length, text, err = z.inflateFrame(off+lbFrameLen, out)
+	return lbFrameLen + length, text, err
+}
+
+func (z *zstdFrames) inflateFrame(off int64, out io.Writer) (length, text int64, err error) {
 	f, err := z.begin(off)
 	if err != nil {
 		return 0, 0, err
 	}
 	if f.skip {
-		if f.end > z.src.size {
-			return 0, 0, io.ErrUnexpectedEOF
-		}
-		return f.end - off, 0, nil
+		return f.end - off, 0, z.skip(&f)
 	}
 	if err := z.open(); err != nil {
 		return 0, 0, err
@@ -212,6 +242,21 @@ func (z *zstdFrames) inflate(off int64, out io.Writer) (length, text int64, err 
 	return 0, 0, fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
+// skip says whether a skippable frame ends where another begins, or the source
+// ends. It has no checksum, and with a wrong length it would hide what is whole.
+func (z *zstdFrames) skip(f *frame) error {
+	b, err := z.peek(f.end, len(zstdMagic))
+	switch {
+	case err != nil:
+		return err
+	case f.end > z.src.size:
+		return io.ErrUnexpectedEOF
+	case f.end < z.src.size && !isFrame(b):
+		return fmt.Errorf("%w: no frame follows", ErrDamaged)
+	}
+	return nil
+}
+
 // open makes the decoder, which is used for one frame after the other.
 func (z *zstdFrames) open() (err error) {
 	if z.decoder != nil {
@@ -224,6 +269,28 @@ func (z *zstdFrames) open() (err error) {
 	return err
 }
 
+// find looks for frames that hold text, and takes the one of ours before such a
+// frame with it.
 func (z *zstdFrames) find(off, end int64) (int64, error) {
-	return search(z.src, z, zstdMagic, off, end)
+	at, err := search(z.src, z, zstdMagic, off, end)
+	if before := at - lbFrameLen; err == nil && before >= max(off, z.src.base) {
+		b, err := z.peek(before, lbFrameLen)
+		var h header
+		if err == nil && h.parseSkipped(b) {
+			at = before
+		}
+		return at, err
+	}
+	return at, err
+}
+
+// spoiltFrame says whether what begins at b was a skippable frame of ours until
+// a byte of it was changed: either its name or its checksum is still right.
+func spoiltFrame(b []byte) bool {
+	if len(b) < lbFrameLen || !isFrame(b) || le.Uint32(b[4:]) != 2+lbLen {
+		return false
+	}
+	payload := b[10:lbFrameLen]
+	return string(b[8:10]) == "LB" ||
+		crc32.Checksum(payload[:lbLen-4], castagnoli) == le.Uint32(payload[lbLen-4:])
 }

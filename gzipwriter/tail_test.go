@@ -21,6 +21,7 @@ import (
 func TestLastLines(t *testing.T) {
 	list := batches(t, 12, 1500)
 	ours, text := join(list)
+	zours, _ := join(zbatches(t, 12, 1500))
 	open := bytes.TrimSuffix(text, []byte("\n"))
 	var split []byte // members that end within lines
 	for rest := text; len(rest) > 0; {
@@ -34,6 +35,7 @@ func TestLastLines(t *testing.T) {
 		"both":   {append(foreign(t, "", open), ours...), append(bytes.Clone(open), text...)},
 		"split":  {split, text},
 		"zstd":   {append(zframe(t, text), zframe(t, open)...), append(bytes.Clone(text), open...)},
+		"zours":  {zours, text},
 		"plain":  {text, text},
 		"open":   {open, open},
 		"empty":  {nil, nil},
