@@ -136,18 +136,14 @@ func (v *findings) sum(format gzipwriter.Format) string {
 	if format == gzipwriter.Plain {
 		return "plain, " + plural(v.lines.n(), "line")
 	}
-	unit := "member"
-	if format == gzipwriter.Zstd {
-		unit = "frame"
-	}
 	parts := []string{
-		format.String(), plural(v.members, unit), plural(v.bytes, "byte"),
+		format.String(), plural(v.members, "member"), plural(v.bytes, "byte"),
 		plural(v.text, "byte") + " of text", plural(v.lines.n(), "line"),
 	}
 	if v.ours > 0 {
 		parts = append(parts, plural(v.messages, "message"), utc(v.first)+" to "+utc(v.last))
 		if others := v.members - v.ours; others > 0 {
-			parts = append(parts, plural(others, unit)+" without times")
+			parts = append(parts, plural(others, "member")+" without times")
 		}
 	}
 	if v.gaps > 0 {
