@@ -33,7 +33,7 @@ type servers struct {
 // openServers binds both. A second daemon on the same runtime_dir is refused.
 func openServers(conf *Config) (*servers, error) {
 	s := &servers{}
-	if err := os.MkdirAll(conf.RuntimeDir, 0o750); err != nil {
+	if err := os.MkdirAll(conf.RuntimeDir, 0o755); err != nil {
 		return nil, fmt.Errorf("runtime_dir: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(conf.RuntimeDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
