@@ -143,6 +143,9 @@ func (s *Sink) setLocked(conf Config) {
 	s.naming.set(conf.Path, conf.MaxNewFiles)
 }
 
+// Resize changes the guaranteed share of memory, in bytes, and nothing else.
+func (s *Sink) Resize(memory int) { s.share.Resize(memory) }
+
 // Run delivers until Close has been called and all is delivered, or until
 // giveUp is closed. It returns how many messages are undelivered.
 func (s *Sink) Run(giveUp <-chan struct{}) int {

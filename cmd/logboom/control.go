@@ -24,7 +24,6 @@ func controlSocket(runtimeDir string) string { return filepath.Join(runtimeDir, 
 
 // servers are the control socket and the HTTP address for metrics.
 type servers struct {
-	d         *daemon
 	listeners []net.Listener
 	all       []*http.Server
 	lock      *os.File
