@@ -276,7 +276,7 @@ func TestKillInRotation(t *testing.T) {
 		}
 		rotateAndDie(t, dir, n)
 	}
-	steps := len(rotationSteps) + 3 // open, symlink, sync folder
+	steps := len(rotationSteps) + 3 // open, write and symlink, sync folder
 	for n := range steps + 1 {
 		dir := t.TempDir()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKillInRotation$")
