@@ -153,7 +153,7 @@ func (w *files) publish(f *file) error {
 // A link that fails holds no message up; it is tried again with the next file.
 func (w *files) introduce(f *file) error {
 	w.relink(f)
-	if f.spec.Sync != SyncNever || f.spec.Rotate != (Rotate{}) {
+	if f.spec.namesAreSynced() {
 		if err := syncFolders(f.path, f.spec); err != nil {
 			return err
 		}
