@@ -23,7 +23,8 @@ type bench struct {
 	memoryDir string // on tmpfs where there is one: logboom's runtime directory
 	floors    []floor
 	netns     bool // may make network namespaces
-	measured  int  // rows so far, for names of folders
+	measured  int  // trials so far, for names of folders
+	failed    int  // of them
 }
 
 // A suite makes comparisons that share no state but the bench.
@@ -133,11 +134,14 @@ func (b *bench) machine() string {
 		b.rounds, b.length, runtime.NumCPU(), model, unix.ByteSliceToString(name.Release[:]))
 }
 
-// measure runs one suite: rounds outermost, so that what the machine does
+// measure runs a suite's plans: rounds outermost, so that what the machine does
 // meanwhile meets every row alike, and each round begins with another row, so
-// that none always follows the same neighbour's cooling or heating.
-func (b *bench) measure(ctx context.Context, name string) ([]*report.Table, error) {
-	plans := b.plans(name)
+// that none always runs first. If it is interrupted, the tables hold what was
+// measured until then.
+func (b *bench) measure(ctx context.Context, name string, plans []*plan) (tables []*report.Table, err error) {
+	for _, plan := range plans {
+		tables = append(tables, plan.table)
+	}
 	for round := range b.rounds {
 		for _, plan := range plans {
 			for i := range plan.trials {
@@ -145,14 +149,10 @@ func (b *bench) measure(ctx context.Context, name string) ([]*report.Table, erro
 				fmt.Fprintf(os.Stderr, "%s: round %d of %d: %s: %s\n", name, round+1, b.rounds, plan.table.Title, trial.row.Name)
 				b.try(ctx, trial)
 				if err := ctx.Err(); err != nil {
-					return nil, err
+					return tables, err
 				}
 			}
 		}
-	}
-	var tables []*report.Table
-	for _, plan := range plans {
-		tables = append(tables, plan.table)
 	}
 	return tables, nil
 }
@@ -182,13 +182,14 @@ func (b *bench) plans(name string) []*plan {
 func (b *bench) try(ctx context.Context, t trial) {
 	b.measured++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.measured))
-	sample, err := report.Sample(nil), os.Mkdir(dir, 0o755)
+	var sample report.Sample
+	err := os.Mkdir(dir, 0o755)
 	if err == nil {
 		sample, err = t.run(ctx, dir)
 	}
-	if err != nil {
-		sample = nil
+	if err != nil && ctx.Err() == nil {
 		t.row.Errors = append(t.row.Errors, err.Error())
+		b.failed++
 	}
 	t.row.Samples = append(t.row.Samples, sample)
 	_ = os.RemoveAll(dir)

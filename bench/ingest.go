@@ -36,7 +36,7 @@ func (b *bench) udpSuite() []*plan {
 }
 
 func (b *bench) unixSuite() []*plan {
-	note := fmt.Sprintf("The same over a unix datagram socket whose queue holds %d.", queueLength)
+	note := fmt.Sprintf("The same over a unix datagram socket whose queue holds %s.", report.Thousands(queueLength))
 	if !b.netns {
 		note = "The same over a unix datagram socket, with the system's queue (net.unix.max_dgram_qlen), since only root may try a longer one: every receiver loses."
 	}
@@ -77,14 +77,14 @@ func (b *bench) pathsSuite() []*plan {
 	const rate = 100_000
 	set := load.NewMessages(pathCount)
 	p := &plan{table: &report.Table{
-		Title:     fmt.Sprintf("%d open files against one, 100,000 messages/s", pathCount),
-		Note:      fmt.Sprintf("The same messages, of %d hosts in turn; into one file, or one for each host. Over UDP, flush = \"1s\".", pathCount),
+		Title:     fmt.Sprintf("%s open files against one, %s messages/s", report.Thousands(pathCount), report.Thousands(rate)),
+		Note:      "The same messages, of as many hosts in turn; into one file, or one for each host. Over UDP, flush = \"1s\".",
 		Reference: onePath,
 		Columns:   ingestColumns(),
 	}}
 	one := b.logboomReceiver(onePath, "", "out.log.gz", "")
 	// So many new names in a minute are more than it would take of strangers.
-	many := b.logboomReceiver(fmt.Sprintf("logboom, %d paths", pathCount), "", "$host.log.gz", fmt.Sprintf("max_new_files = %d", 2*pathCount))
+	many := b.logboomReceiver(fmt.Sprintf("logboom, %s paths", report.Thousands(pathCount)), "", "$host.log.gz", fmt.Sprintf("max_new_files = %d", 2*pathCount))
 	many.output = "web-*.log.gz"
 	for _, r := range []receiver{one, many} {
 		p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {

@@ -122,7 +122,7 @@ func run() error {
 	defer b.close()
 	var tables []*report.Table
 	for _, name := range s.suites {
-		measured, err := b.measure(ctx, name)
+		measured, err := b.measure(ctx, name, b.plans(name))
 		for _, table := range measured {
 			if err := table.Markdown(os.Stdout); err != nil {
 				return err
@@ -133,7 +133,13 @@ func run() error {
 		}
 		tables = append(tables, measured...)
 	}
-	return drawPicture(s.picture, b.machine(), tables)
+	if err := drawPicture(s.picture, b.machine(), tables); err != nil {
+		return err
+	}
+	if b.failed > 0 {
+		return fmt.Errorf("%d of %d measurements failed", b.failed, b.measured)
+	}
+	return nil
 }
 
 // raiseFileLimit lets the programs that we start have as many files as the

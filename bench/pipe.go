@@ -30,13 +30,14 @@ type pipeReader struct {
 	output  string   // glob below the folder; "" if it keeps nothing
 }
 
-// pipeReaders are all, here or not.
+// pipeReaders are all, here or not. Of svlogd's folder, @4… and current are
+// logs.
 func (b *bench) pipeReaders() []pipeReader {
 	return []pipeReader{
 		{name: catName, command: []string{"cat"}, stdout: os.DevNull},
 		{name: "gzip -1", command: []string{"gzip", "-1"}, stdout: "out.gz", output: "out.gz"},
 		{name: "pigz -1 -p 2", command: []string{"pigz", "-1", "-p", "2"}, stdout: "out.gz", output: "out.gz"},
-		{name: "svlogd, plain", command: []string{"svlogd", "-l", "16384", "-b", "65536", "{dir}/logs"}, output: "logs/[@c]*"},
+		{name: "svlogd, plain", command: []string{"svlogd", "-l", "16384", "-b", "65536", "{dir}/logs"}, output: "logs/[@c][4u]*"},
 		{name: "logboom pipe", ours: true, command: []string{b.logboom, "pipe", "--to", "{dir}/out.gz"}, output: "out.gz"},
 	}
 }

@@ -96,7 +96,7 @@ func (s *Set) Number(text []byte) (n int, ok bool) {
 // accessLine is a line of nginx's combined log.
 func accessLine(random *rand.Rand, agents []string, clock string) string {
 	path := ""
-	for range 1 + random.IntN(4) {
+	for range 1 + random.IntN(3) {
 		path += "/" + pick(random, segments)
 	}
 	if random.IntN(2) == 0 {
@@ -107,7 +107,7 @@ func accessLine(random *rand.Rand, agents []string, clock string) string {
 		path += fmt.Sprintf("?page=%d&q=%x", random.IntN(50), random.IntN(1<<24))
 	}
 	referer := "-"
-	if random.IntN(10) >= 4 {
+	if random.IntN(10) >= 6 {
 		referer = "https://www.example.com/" + pick(random, segments) + "/" + pick(random, segments)
 	}
 	// The product of two: few browsers make most requests.
@@ -121,14 +121,15 @@ func accessLine(random *rand.Rand, agents []string, clock string) string {
 func userAgents() []string {
 	var all []string
 	for version := range 15 {
-		for _, system := range systems {
+		for i, system := range systems {
+			build := version % 3 * i * 61 // what newer ones hide
 			all = append(all,
-				fmt.Sprintf("Mozilla/5.0 (%s) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.0.0 Safari/537.36", system, 110+version),
+				fmt.Sprintf("Mozilla/5.0 (%s) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.%d.%d Safari/537.36", system, 110+version, 13*build, build),
 				fmt.Sprintf("Mozilla/5.0 (%s; rv:%d.0) Gecko/20100101 Firefox/%d.0", system, 109+version, 109+version))
 		}
 		all = append(all, fmt.Sprintf("Mozilla/5.0 (iPhone; CPU iPhone OS 17_%d like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.%d Mobile/15E148 Safari/604.1", version%6, version%6))
 	}
-	all = append(all, robots...)
+	all = append(append(all, robots...), robots...)
 	rand.New(rand.NewPCG(3, 3)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }

@@ -38,6 +38,7 @@ func Start(cmd *exec.Cmd, log string) (*Process, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // if we are killed ourselves
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
