@@ -159,7 +159,7 @@ func (w *files) introduce(f *file) error {
 		}
 	}
 	f.unnamed = false
-	if f.spec.Keep != (Keep{}) && f.spec.family != nil {
+	if f.spec.Keep != (Keep{}) {
 		w.retainer().lineOf(f.path, f.spec)
 	}
 	return nil

@@ -248,7 +248,7 @@ func specOf(t testing.TB, path string) *File {
 	p := mustPath(t, path)
 	return &File{
 		Prefix: p.Prefix(), Compress: compressionOf(path), Level: 1, Mode: 0o640, DirMode: 0o750, UID: -1, GID: -1, MaxOpen: 10,
-		family: newFamily(p), timed: p.variables && p.marks,
+		families: familiesOf(p), timed: p.variables && p.marks,
 	}
 }
 

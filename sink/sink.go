@@ -127,7 +127,7 @@ func (s *Sink) setLocked(conf Config) {
 		file := conf.File
 		if conf.Path != nil {
 			file.Prefix = conf.Path.Prefix()
-			file.family = newFamily(conf.Path)
+			file.families = familiesOf(conf.Path)
 			file.timed = conf.Path.variables && conf.Path.marks
 			if !conf.Path.variables {
 				file.MaxOpen = 1 // a name that another has followed is not written to again

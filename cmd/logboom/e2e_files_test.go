@@ -343,3 +343,16 @@ func TestFileIsRemoved(t *testing.T) {
 		t.Error("the new file is empty")
 	}
 }
+
+// What is written in zstd is read by zstd(1) and by logboom's own commands.
+func TestPipeZstd(t *testing.T) {
+	need(t, "zstd")
+	code, stdout, stderr := shell(t, t.TempDir(), `seq 1000 >want
+$logboom pipe --to out.zst --messages 100 <want || exit 1
+zstd -dcq out.zst | cmp - want || exit 2
+$logboom cat out.zst | cmp - want || exit 3
+$logboom verify out.zst`)
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "10 members") || !strings.Contains(stdout, "1000 messages") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
