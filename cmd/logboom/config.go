@@ -152,7 +152,7 @@ type Program struct {
 	Autostart      bool              `toml:"autostart"`
 	Autorestart    string            `toml:"autorestart" enum:"unexpected true false"`
 	ExitCodes      []int             `toml:"exitcodes" min:"0" max:"255"`
-	StartSecs      time.Duration     `toml:"startsecs,seconds"`
+	StartWait      time.Duration     `toml:"startsecs,seconds"`
 	StartRetries   int               `toml:"startretries" min:"-1"` // -1: never give up
 	Backoff        Backoff           `toml:"backoff"`
 	StopSignal     syscall.Signal    `toml:"stopsignal"`
