@@ -41,7 +41,7 @@ func (b *bench) nginxSuite() []*plan {
 				{Key: "rate", Name: "requests/s", High: true},
 				{Key: "nginx", Name: "nginx CPU µs/request", Digits: 1},
 				{Key: "receiver", Name: "receiver CPU µs/request", Digits: 2},
-				{Key: "lost", Name: "lost %", Digits: 3, Worst: true},
+				{Key: "lost", Name: "lost %", Digits: 3, Fault: true},
 			},
 		}}
 		plans = append(plans, p)
