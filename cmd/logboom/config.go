@@ -145,6 +145,8 @@ type Program struct {
 	Environment    map[string]string `toml:"environment,omitempty"`    // added to the daemon's own
 	User           Account           `toml:"user,omitempty,id"`
 	Umask          Umask             `toml:"umask,omitempty"`
+	Nice           int               `toml:"nice" min:"-20" max:"19"` // added to the daemon's
+	Rlimits        Rlimits           `toml:"rlimits,omitempty"`
 	ProcessName    string            `toml:"process_name"`
 	NumProcs       int               `toml:"numprocs" min:"1" max:"1000"`
 	NumProcsStart  int               `toml:"numprocs_start" min:"0" max:"100000"`

@@ -60,7 +60,7 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 	}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
-		User: s.User.credential(), Umask: s.Umask.mask(),
+		User: s.User.credential(), Umask: s.Umask.mask(), Nice: s.Nice, Limits: s.Rlimits.list(),
 		RedirectStderr: s.RedirectStderr, Stdin: d.stdin, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
 		ExitCodes: s.ExitCodes, StartWait: s.StartWait, StartRetries: s.StartRetries,
 		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
