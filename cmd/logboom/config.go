@@ -116,6 +116,14 @@ type Lines struct {
 	MaxLine        int           `toml:"max_line,size" min:"1KiB"` // longer lines are given out in pieces
 	PartialTimeout time.Duration `toml:"partial_timeout"`          // 0: for ever
 	TrimCR         bool          `toml:"trim_cr"`
+	Multiline      Multiline     `toml:"multiline,omitempty"`
+}
+
+// Multiline joins lines to records: one begins where Start matches. No Start:
+// each line is a record.
+type Multiline struct {
+	Start   *regexp.Regexp `toml:"start,required,omitempty"`
+	Timeout time.Duration  `toml:"timeout,omitempty" min:"1ms"`
 }
 
 // FIFOSource is a named pipe, made with Mode if it is missing.

@@ -248,6 +248,7 @@ const userFacility = 1 << 3
 func (d *daemon) lineConfig(l Lines) proc.LineConfig {
 	return proc.LineConfig{
 		MaxLine: l.MaxLine, PartialTimeout: l.PartialTimeout, TrimCR: l.TrimCR,
+		Start: l.Multiline.Start, RecordTimeout: l.Multiline.Timeout,
 		Reserve: d.arena.Reserve, Release: d.arena.Unreserve,
 	}
 }
