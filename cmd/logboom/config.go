@@ -132,14 +132,14 @@ type FIFOSource struct {
 	Path string      `toml:"path,path,required"`
 	Mode os.FileMode `toml:"mode"`
 	Lines
-	Severity Severity `toml:"severity"`
+	Severity LineSeverity `toml:"severity"`
 }
 
 // StdinSource is the daemon's standard input.
 type StdinSource struct {
 	Input
 	Lines
-	Severity Severity `toml:"severity"`
+	Severity LineSeverity `toml:"severity"`
 }
 
 // Program is a supervised child. Sinks is short for both Stdout and Stderr:
@@ -202,8 +202,8 @@ type Backoff struct {
 
 // StreamSeverity is the severity of the lines of each of a program's streams.
 type StreamSeverity struct {
-	Stdout Severity `toml:"stdout"`
-	Stderr Severity `toml:"stderr"`
+	Stdout LineSeverity `toml:"stdout"`
+	Stderr LineSeverity `toml:"stderr"`
 }
 
 // Output is what every sink has.

@@ -196,7 +196,7 @@ func (f Fsync) MarshalText() ([]byte, error) {
 // Severity is a syslog severity, 0 (emerg) to 7 (debug).
 type Severity uint8
 
-const info Severity = 6
+const info = 6
 
 var severities = []string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 

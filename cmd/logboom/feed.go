@@ -233,12 +233,15 @@ func (d *daemon) adviseOn(log zerolog.Logger, s SyslogSource, dg *syslog.Datagra
 }
 
 // readPipe reads lines from a FIFO or standard input.
-func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity Severity) {
-	o := &sink.Origin{
-		Source: f.name, LocalHost: d.host, Zone: time.Local,
-		Priority: userFacility | uint8(severity), Program: []byte(f.name),
-	}
-	reader := proc.NewReader(pipe, d.poller, d.lineConfig(lines), func(b proc.Block) { f.block(o, b) })
+func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity LineSeverity) {
+	handler := severity.of(func(severity Severity) func(proc.Block) {
+		o := &sink.Origin{
+			Source: f.name, LocalHost: d.host, Zone: time.Local,
+			Priority: userFacility | uint8(severity), Program: []byte(f.name),
+		}
+		return func(b proc.Block) { f.block(o, b) }
+	})
+	reader := proc.NewReader(pipe, d.poller, d.lineConfig(lines), handler)
 	f.runs = append(f.runs, reader.Run)
 	f.closers = append(f.closers, pipe)
 }

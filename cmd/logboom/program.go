@@ -64,10 +64,7 @@ func (d *daemon) openProgram(f *feed, s Program) error {
 }
 
 func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePrefix) proc.Config {
-	priority := map[string]uint8{
-		proc.Stdout: userFacility | uint8(s.Severity.Stdout),
-		proc.Stderr: userFacility | uint8(s.Severity.Stderr),
-	}
+	severity := map[string]LineSeverity{proc.Stdout: s.Severity.Stdout, proc.Stderr: s.Severity.Stderr}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
 		User: s.User.credential(), Umask: s.Umask.mask(), Nice: s.Nice, Limits: s.Rlimits.list(),
@@ -77,15 +74,17 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
 		Output: func(pid int, stream string) func(proc.Block) {
-			o := &sink.Origin{
-				Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
-				Priority: priority[stream], Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
-			}
-			take := func(b proc.Block) { f.block(o, b) }
-			if prefix == nil {
-				return take
-			}
-			return prefix.of(o, i.name).before(take)
+			return severity[stream].of(func(severity Severity) func(proc.Block) {
+				o := &sink.Origin{
+					Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
+					Priority: userFacility | uint8(severity), Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
+				}
+				take := func(b proc.Block) { f.block(o, b) }
+				if prefix == nil {
+					return take
+				}
+				return prefix.of(o, i.name).before(take)
+			})
 		},
 	}
 }
