@@ -29,6 +29,7 @@ type File struct {
 	UID, GID   int      // -1: whoever the daemon is
 	MaxOpen    int      // descriptors
 	Descriptor *os.File // written to instead of any path: the daemon's standard output or error
+	varies     bool     // the path holds variables: senders choose names
 	Sync       Sync
 	Rotate     Rotate
 	Keep       Keep
@@ -142,7 +143,11 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 		}
 		return err
 	}
-	return w.append(f, text)
+	err = w.append(f, text)
+	if spec.Descriptor != nil && errors.Is(err, unix.EPIPE) {
+		return &Refused{Reason: Closed, Messages: b.Messages, Err: err} // its reader does not come back
+	}
+	return err
 }
 
 // append appends a member to a file, or nothing on an error.

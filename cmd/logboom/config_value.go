@@ -278,6 +278,9 @@ func (a *Address) UnmarshalText(text []byte) error {
 		if address == "" || strings.IndexByte(address, 0) >= 0 {
 			return fmt.Errorf("%q has no path", in)
 		}
+		if address[0] == '@' {
+			return fmt.Errorf("%q is an abstract socket, which is not supported: want a path", in)
+		}
 		return nil
 	}
 	if err := checkHostPort(address); err != nil {
