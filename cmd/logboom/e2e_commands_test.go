@@ -268,11 +268,11 @@ func TestStandardOutputIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.await("cannot deliver", 5*time.Second)
+	d.await("closed by its reader", 5*time.Second)
 	eventually(t, 5*time.Second, "the file gets all", func() bool { return d.status().Sinks["file"].Delivered == 100 })
 	d.signal(unix.SIGTERM)
-	got := d.stopped(exitUndelivered)
-	if want := (sums{received: 100, delivered: 100, undelivered: 100}); got != want {
+	got := d.stopped(0)
+	if want := (sums{received: 100, delivered: 100, lost: 100}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	wantAll(t, readGzip(t, d.path("all.gz")), "in", 100)
