@@ -268,7 +268,7 @@ func TestStandardOutputIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.await("closed by its reader", 5*time.Second)
+	d.await("messages lost", 5*time.Second)
 	eventually(t, 5*time.Second, "the file gets all", func() bool { return d.status().Sinks["file"].Delivered == 100 })
 	d.signal(unix.SIGTERM)
 	got := d.stopped(0)
