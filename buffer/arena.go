@@ -19,8 +19,9 @@ package buffer
 import (
 	"fmt"
 	"math/bits"
+	"os"
 	"sync"
-	"unsafe"
+	"sync/atomic"
 )
 
 // PageSize is the smallest piece of an arena, in bytes.
@@ -34,7 +35,9 @@ const PageSize = 4096
 // borrows beyond it from what nobody is guaranteed. So no sink can take
 // another's memory.
 type Arena struct {
-	mem []byte
+	region
+	file   *os.File // nil: the memory ends with the process
+	births atomic.Uint64
 
 	mu       sync.Mutex    // guards all that follows
 	pages    []page        // one for each PageSize of mem
@@ -54,17 +57,32 @@ type page struct {
 
 const none = int32(-1)
 
-// NewArena makes an arena of size bytes, rounded down to whole pages.
+// NewArena makes an arena of size bytes, rounded down to whole pages. Its
+// memory ends with the process.
 func NewArena(size int) (*Arena, error) {
-	n := size / PageSize
-	if n < 1 {
-		return nil, fmt.Errorf("arena of %d bytes: at least %d are needed", size, PageSize)
+	pages, err := pagesOf(size)
+	if err != nil {
+		return nil, err
 	}
-	mem, err := allocate(n * PageSize)
+	all, err := allocate(regionSize(pages))
 	if err != nil {
 		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
 	}
-	a := &Arena{mem: mem, pages: make([]page, n), common: n * PageSize}
+	a := newArena(all, pages)
+	a.describe(0, 0)
+	return a, nil
+}
+
+func pagesOf(size int) (int, error) {
+	if size < PageSize || size/PageSize > maxPages {
+		return 0, fmt.Errorf("arena of %d bytes: at least %d are needed", size, PageSize)
+	}
+	return size / PageSize, nil
+}
+
+// newArena makes an arena of memory that is all zeros.
+func newArena(all []byte, n int) *Arena {
+	a := &Arena{region: layOut(all, n), pages: make([]page, n), common: n * PageSize}
 	a.free = make([]int32, bits.Len(uint(n)))
 	for i := range a.free {
 		a.free[i] = none
@@ -76,11 +94,11 @@ func NewArena(size int) (*Arena, error) {
 		a.push(int32(end-1<<order), int8(order))
 		end -= 1 << order
 	}
-	return a, nil
+	return a
 }
 
 // Close gives the memory back to the system. No batch may be in use.
-func (a *Arena) Close() error { return release(a.mem) }
+func (a *Arena) Close() error { return release(a.all) }
 
 // Size is the arena's size in bytes.
 func (a *Arena) Size() int { return len(a.mem) }
@@ -192,7 +210,12 @@ func (s *Share) take(n int) []byte {
 	return a.mem[offset : offset : offset+size]
 }
 
-// give takes a piece back.
+// entryOf is the entry of a piece from take.
+func (s *Share) entryOf(piece []byte) *descriptor {
+	return &s.arena.table[s.arena.pageOf(piece)]
+}
+
+// give takes a piece back, whose entry is free.
 func (s *Share) give(piece []byte) {
 	piece = piece[:cap(piece)]
 	poison(piece)
@@ -211,11 +234,6 @@ func (s *Share) balance() (left, used int) {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()
 	return max(s.guaranteed-s.used, 0) + s.arena.common, s.used
-}
-
-// pageOf tells which page a piece begins at.
-func (a *Arena) pageOf(piece []byte) int32 {
-	return int32((uintptr(unsafe.Pointer(&piece[0])) - uintptr(unsafe.Pointer(&a.mem[0]))) / PageSize)
 }
 
 // orderOf is the order of the smallest piece that holds n bytes.
