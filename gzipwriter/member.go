@@ -115,16 +115,7 @@ func (m *header) parse(h []byte) bool {
 	if crc32.Checksum(h[lbPayload:lbSum], castagnoli) != le.Uint32(h[lbSum:]) {
 		return false
 	}
-	m.length = le.Uint32(h[17:])
-	m.text = le.Uint32(h[21:])
-	m.info = Info{
-		Messages: le.Uint32(h[25:]),
-		First:    int64(le.Uint64(h[29:])),
-		Last:     int64(le.Uint64(h[37:])),
-		Arena:    le.Uint64(h[45:]),
-		Sequence: le.Uint64(h[53:]),
-		Dropped:  le.Uint32(h[61:]),
-	}
+	m.set(h[lbPayload:])
 	return m.length >= fixedLen+2+extra+minDeflate+trailerLen
 }
 

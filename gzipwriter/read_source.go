@@ -128,30 +128,3 @@ func (in *input) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
-
-// codec finds and reads the members of one format.
-//
-// The errors say what is wrong with a member: io.ErrUnexpectedEOF where the
-// source ends within it, [ErrDamaged] where its bytes are wrong. All others are
-// those of reading, or of writing text, and say nothing about it.
-type codec interface {
-	format() Format
-
-	// claim returns what the header at off says, unproved.
-	claim(off int64) (Member, error)
-
-	// canHop says whether a member that lies within the source is followed by
-	// another, and so need not be inflated to be believed.
-	canHop(m Member) (bool, error)
-
-	// inflate reads the member at off to its end and compares its checksum.
-	// Its text goes to out in pieces, which out does not keep; nil: nowhere.
-	inflate(off int64, out io.Writer) (length, text int64, err error)
-
-	// find returns where the next whole member begins, from off on and before
-	// end, or -1.
-	find(off, end int64) (int64, error)
-}
-
-// errEndless says that a member goes on where it should have ended.
-var errEndless = errors.New("compressed data without an end")

@@ -25,6 +25,30 @@ type Member struct {
 // end is the offset of the byte after the member.
 func (m *Member) end() int64 { return m.Offset + m.Length }
 
+// codec finds and reads the members of one format.
+//
+// The errors say what is wrong with a member: io.ErrUnexpectedEOF where the
+// source ends within it, [ErrDamaged] where its bytes are wrong. All others are
+// those of reading, or of writing text, and say nothing about it.
+type codec interface {
+	format() Format
+
+	// claim returns what the header at off says, unproved.
+	claim(off int64) (Member, error)
+
+	// canHop says whether a member that lies within the source is followed by
+	// another, and so need not be inflated to be believed.
+	canHop(m Member) (bool, error)
+
+	// inflate reads the member at off to its end and compares its checksum.
+	// Its text goes to out in pieces, which out does not keep; nil: nowhere.
+	inflate(off int64, out io.Writer) (length, text int64, err error)
+
+	// find returns where the next whole member begins, from off on and before
+	// end, or -1.
+	find(off, end int64) (int64, error)
+}
+
 // Scanner walks over the members of a file up to the first damage. Where a
 // member of known length is followed by another it is hopped over; others, and
 // the last, are inflated and their checksums compared: after a power failure
@@ -111,7 +135,7 @@ func prove(src *source, c codec, m Member, out io.Writer) (Member, error) {
 	length, text, err := c.inflate(m.Offset, out)
 	if err == io.ErrUnexpectedEOF && m.Length > 0 && m.Length <= src.size-m.Offset {
 		// All its bytes are there: its stream is broken and ran on.
-		err = fmt.Errorf("%w: %w", ErrDamaged, errEndless)
+		err = fmt.Errorf("%w: compressed data without an end", ErrDamaged)
 	}
 	if err != nil {
 		return Member{}, err

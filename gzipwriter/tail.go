@@ -62,7 +62,7 @@ func (r *Reader) seek(off int64) {
 // member follows member from there, but for a torn last one: what looks like a
 // member can be a part of another's text, but then its end is not followed by
 // the next.
-func (r *Reader) countFrom(off int64) (lines lineCounter, sound bool, err error) {
+func (r *Reader) countFrom(off int64) (lines LineCounter, sound bool, err error) {
 	r.seek(off)
 	sound = true
 	err = r.CopyText(&lines, nil, func(d *Damage) {
@@ -71,18 +71,26 @@ func (r *Reader) countFrom(off int64) (lines lineCounter, sound bool, err error)
 	return lines, sound, err
 }
 
-// lineCounter counts the lines written to it.
-type lineCounter struct {
+// LineCounter counts the lines that are written to it.
+type LineCounter struct {
 	feeds int64 // line feeds
 	open  bool  // the last line has none
 }
 
-func (l *lineCounter) Write(p []byte) (int, error) {
+func (l *LineCounter) Write(p []byte) (int, error) {
 	if len(p) > 0 {
 		l.feeds += int64(bytes.Count(p, []byte{'\n'}))
 		l.open = p[len(p)-1] != '\n'
 	}
 	return len(p), nil
+}
+
+// Lines is how many there were. A last one without a line feed counts.
+func (l *LineCounter) Lines() int64 {
+	if l.open {
+		return l.feeds + 1
+	}
+	return l.feeds
 }
 
 // afterLines passes on to out what follows the first skip line feeds.

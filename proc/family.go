@@ -159,8 +159,7 @@ func (f *Family) reaped(pid int) {
 	f.do(func() {
 		delete(f.own, pid)
 		if f.record != nil {
-			f.record.ended(pid)
-			f.save()
+			f.record.ended(pid) // in the file the next start will tell
 		}
 	})
 }

@@ -142,8 +142,13 @@ func TestRecord(t *testing.T) {
 		cmd.Wait()
 		family.reaped(cmd.Process.Pid)
 	}
+	last := exec.Command("true")
+	if err := family.start(last, keepUmask, "last"); err != nil {
+		t.Fatal(err)
+	}
+	last.Wait()
 	names := recorded()
-	if slices.Sort(names); !slices.Equal(names, []string{"leaves", "stays"}) {
+	if slices.Sort(names); !slices.Equal(names, []string{"last", "leaves", "stays"}) {
 		t.Errorf("recorded %q", names)
 	}
 	family.Close()

@@ -89,8 +89,10 @@ func TestOrderStopCrashLoop(t *testing.T) {
 	cfg.StartWait = time.Minute
 	cfg.Backoff = Backoff{Min: time.Millisecond, Max: time.Millisecond, Reset: time.Hour}
 	r := launch(t, cfg)
-	for range 200 {
-		if err := r.Stop().Wait(within(t, patience)); err != nil && err != ErrNotRunning {
+	for range 100 {
+		before := r.Status().Restarts
+		eventually(t, "another crash", func() bool { return r.Status().Restarts > before })
+		if err := r.Stop().Wait(within(t, patience)); err != nil {
 			t.Fatalf("stop: %v, %+v", err, r.Status())
 		}
 		if s := r.Status().State; s != Stopped {

@@ -61,7 +61,8 @@ func (r *record) add(pid int, program string) {
 }
 
 // ended notes that the leader of a group is gone. The group stays in the
-// record for as long as it has other members.
+// record for as long as it has other members. The file may say for longer that
+// there is one: nobody will be found then.
 func (r *record) ended(pid int) {
 	kept := r.Groups[:0]
 	for _, g := range r.Groups {

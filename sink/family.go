@@ -17,6 +17,18 @@ type family struct {
 	first  int              // the first component that has a mark, or else the last
 }
 
+// familiesOf returns the family of a path and, if it has variables, that of its
+// overflow path.
+func familiesOf(p *Path) []*family {
+	families := []*family{newFamily(p)}
+	if p.variables {
+		overflow := &Path{prefix: p.prefix}
+		overflow.parts = []part{{literal: p.overflow()}}
+		families = append(families, newFamily(overflow))
+	}
+	return families
+}
+
 // newFamily returns the family of a path.
 func newFamily(p *Path) *family {
 	f := &family{folder: p.prefix, first: -1}

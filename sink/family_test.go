@@ -72,7 +72,7 @@ func TestFamilyKnowsAllMarks(t *testing.T) {
 			time.Date(2026, 3, 1, 1, 2, 3, 0, time.UTC), time.Date(2026, 9, 30, 23, 59, 59, 0, time.UTC),
 			time.Date(2026, 12, 31, 12, 0, 0, 0, zone(t, "Asia/Kolkata")), time.Date(2027, 5, 4, 3, 2, 1, 0, zone(t, "America/Sao_Paulo")),
 		} {
-			path := string(p.append(nil, &message, new(Origin), "s", at))
+			path := renderedAt(p, &message, at)
 			line := strings.Join(f.line(path), "/")
 			if first == "" {
 				first = line
@@ -98,12 +98,12 @@ func FuzzFamily(f *testing.F) {
 		m := syslog.Message{}
 		m.Host = []byte(host)
 		at := time.Date(2026, 3, 15, 0, 0, 0, 0, time.UTC)
-		path := string(p.append(nil, &m, new(Origin), "s", at))
+		path := renderedAt(p, &m, at)
 		line := family.line(path)
 		if line == nil {
 			t.Fatalf("%q is none of it", path)
 		}
-		later := string(p.append(nil, &m, new(Origin), "s", at.AddDate(1, 1, 0)))
+		later := renderedAt(p, &m, at.AddDate(1, 1, 0))
 		rotated := filepath.Join(filepath.Dir(later), rotatedName(filepath.Base(later), at, 0))
 		for _, same := range []string{later, rotated} {
 			if got := family.line(same); strings.Join(got, "/") != strings.Join(line, "/") {

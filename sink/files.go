@@ -33,9 +33,9 @@ type File struct {
 	Keep       Keep
 	Symlink    string // absolute; leads to the newest file; "": none
 
-	family *family // of the path; nil: a descriptor
-	timed  bool    // names change with time, and with the message
-	framed bool    // batches hold counted frames, of a syslog sink that is gone
+	families []*family // of the path and the overflow path; none: a descriptor
+	timed    bool      // names change with time, and with the message
+	framed   bool      // batches hold counted frames, of a syslog sink that is gone
 }
 
 // files delivers batches to files: a batch is one write(2). It owns the files
@@ -263,9 +263,9 @@ func (w *files) closePast(path string, spec *File) {
 	if !spec.timed {
 		return // the sink has one file at a time, or the names have no time
 	}
-	line := spec.family.line(path)
+	line := spec.families[0].line(path)
 	if line == nil {
-		return
+		return // the overflow path, which has no time
 	}
 	key := strings.Join(line, "/")
 	if past := w.current[key]; past != path {

@@ -15,6 +15,7 @@ type naming struct {
 	path   *Path // nil: all messages have the key ""
 	sink   string
 	log    zerolog.Logger
+	moment moment
 	second int64 // the key below holds for messages received in this second
 	cached []byte
 
@@ -45,7 +46,7 @@ func newNaming(sink string, log zerolog.Logger) naming {
 // set changes the path. Names that were known stay so: a reload is no reason
 // to send what they get to the overflow path.
 func (n *naming) set(path *Path, maxNew int) {
-	n.path, n.maxNew, n.second = path, maxNew, -1
+	n.path, n.maxNew, n.second, n.moment = path, maxNew, -1, moment{}
 	if path != nil {
 		n.overflow = path.overflow()
 	}
@@ -65,8 +66,9 @@ func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer)
 	if n.path == nil {
 		return dst
 	}
+	n.moment.render(n.path, m.Received)
 	if n.path.variables {
-		dst = n.path.append(dst, m, o, n.sink, m.Received)
+		dst = n.path.append(dst, m, o, n.sink, &n.moment)
 		if b.IsOpen(dst) || n.isKnown(m, o) {
 			return dst
 		}
@@ -74,7 +76,7 @@ func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer)
 		return append(dst[:0], n.overflow...)
 	}
 	if second := m.Received.Unix(); second != n.second {
-		n.cached = n.path.append(n.cached[:0], m, o, n.sink, m.Received)
+		n.cached = n.path.append(n.cached[:0], m, o, n.sink, &n.moment)
 		n.second = second
 	}
 	return append(dst, n.cached...)

@@ -101,6 +101,9 @@ func makePrefix(prefix string, f *File) error {
 		err = setMode(fd, f.DirMode, f)
 		unix.Close(fd)
 	}
+	if err == nil && f.namesAreSynced() {
+		err = syncFolder(filepath.Dir(prefix))
+	}
 	if err != nil {
 		return errors.Join(&fs.PathError{Op: "make folder", Path: prefix, Err: err}, os.Remove(prefix))
 	}

@@ -103,9 +103,31 @@ func (p *Path) usesMessage() bool {
 	return false
 }
 
-// append renders the path of one message received at t (local time).
-func (p *Path) append(dst []byte, m *syslog.Message, o *Origin, sink string, t time.Time) []byte {
+// moment is what the marks of a path become in one second, one after the
+// other. Most messages of a second share it.
+type moment struct {
+	second int64 // Unix
+	text   []byte
+	ends   []int // of each mark's text
+}
+
+// render makes it that of t (local time), unless it is already.
+func (n *moment) render(p *Path, t time.Time) {
+	if second := t.Unix(); second != n.second || n.ends == nil {
+		n.second, n.text, n.ends = second, n.text[:0], append(n.ends[:0], 0)
+		for i := range p.parts {
+			if mark := p.parts[i].mark; mark != 0 {
+				n.text, _ = mark.append(n.text, t)
+				n.ends = append(n.ends, len(n.text))
+			}
+		}
+	}
+}
+
+// append renders the path of one message.
+func (p *Path) append(dst []byte, m *syslog.Message, o *Origin, sink string, at *moment) []byte {
 	room := maxValue // of the component
+	marks := 0
 	for i := range p.parts {
 		part := &p.parts[i]
 		switch {
@@ -118,7 +140,8 @@ func (p *Path) append(dst []byte, m *syslog.Message, o *Origin, sink string, t t
 			dst = makeSafe(dst, before, room)
 			room = max(room-(len(dst)-before), 0)
 		case part.mark != 0:
-			dst, _ = part.mark.append(dst, t)
+			dst = append(dst, at.text[at.ends[marks]:at.ends[marks+1]]...)
+			marks++
 		default:
 			dst = append(dst, part.literal...)
 			if strings.IndexByte(part.literal, '/') >= 0 {

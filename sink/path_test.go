@@ -26,7 +26,7 @@ func mustPath(t testing.TB, text string) *Path {
 func rendered(p *Path, host, program string) string {
 	m := syslog.Message{Received: received}
 	m.Host, m.Tag = []byte(host), []byte(program)
-	return string(p.append(nil, &m, new(Origin), "s", received))
+	return renderedAt(p, &m, received)
 }
 
 // SE01: what a sender says never leads out of the prefix.
@@ -104,7 +104,7 @@ func TestPathOfHeader(t *testing.T) {
 		"<13>1 1969-12-31T23:59:59Z h a - - - x", "<13>1 9999-01-01T00:00:00Z h a - - - x",
 	} {
 		m := scanned(datagram)
-		if got := string(p.append(nil, &m, new(Origin), "s", m.Received)); got != "/p/user/2026" {
+		if got := renderedAt(p, &m, m.Received); got != "/p/user/2026" {
 			t.Errorf("%q: %q", datagram, got)
 		}
 	}
@@ -147,7 +147,7 @@ func FuzzPath(f *testing.F) {
 		m := message(text)
 		m.Host, m.Tag = []byte(host), []byte(program)
 		for _, p := range templates {
-			path := string(p.append(nil, &m, new(Origin), "s", m.Received))
+			path := renderedAt(p, &m, m.Received)
 			below, err := filepath.Rel("/base", path)
 			if err != nil || !filepath.IsLocal(below) || below != strings.TrimPrefix(path, "/base/") {
 				t.Fatalf("%q leads to %q", p, path)
@@ -263,4 +263,11 @@ func TestMarksFollowTime(t *testing.T) {
 			t.Errorf("%v later: %q, want %q", tt.after, got, tt.want)
 		}
 	}
+}
+
+// renderedAt is the path of a message that was received then.
+func renderedAt(p *Path, m *syslog.Message, received time.Time) string {
+	var at moment
+	at.render(p, received)
+	return string(p.append(nil, m, new(Origin), "s", &at))
 }

@@ -86,11 +86,12 @@ func isBelow(path, folder string) bool {
 		filepath.IsLocal(below) && below != "."
 }
 
-// AdoptAll takes on a batch of any sink, as text for this sink's only file.
+// AdoptAll takes on a batch of any sink, as text for the only file
+// of this sink, whose path has no variables and no marks.
 // It returns false where that cannot be: it is no batch of ours. Before Run.
 func (s *Sink) AdoptAll(f buffer.Found) bool {
 	s.buf.Begin()
-	key := string(s.naming.path.append(nil, nil, nil, s.name, f.First))
+	key := string(s.naming.path.append(nil, nil, nil, s.name, new(moment)))
 	spec := *s.spec.(*File)
 	s.buf.End()
 	framing, ok := framingOf(f.Fingerprint)

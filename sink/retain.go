@@ -44,7 +44,7 @@ type retainer struct {
 // retainAll has all files looked at once an hour while they are written. By
 // then something was, so the first time is at the first batch.
 func (w *files) retainAll(spec *File) {
-	if spec.Keep == (Keep{}) || spec.family == nil {
+	if spec.Keep == (Keep{}) || spec.Descriptor != nil {
 		return
 	}
 	if now := time.Now(); now.After(w.keepAt) {
@@ -62,8 +62,9 @@ func (w *files) retainer() *retainer {
 
 // request asks for one line of descent.
 type request struct {
-	spec *File
-	line []string
+	spec   *File
+	family *family
+	line   []string // nil: all
 }
 
 func newRetainer(log zerolog.Logger) *retainer {
@@ -77,14 +78,15 @@ func newRetainer(log zerolog.Logger) *retainer {
 
 // lineOf asks for the line of descent of a path.
 func (r *retainer) lineOf(path string, spec *File) {
-	line := spec.family.line(path)
-	if line == nil {
-		return
+	for _, family := range spec.families {
+		if line := family.line(path); line != nil {
+			r.mu.Lock()
+			r.some[strings.Join(line, "/")] = request{spec, family, line}
+			r.mu.Unlock()
+			r.nudge()
+			return
+		}
 	}
-	r.mu.Lock()
-	r.some[strings.Join(line, "/")] = request{spec, line}
-	r.mu.Unlock()
-	r.nudge()
 }
 
 // everything asks for all lines of descent: for those too that are no longer
@@ -122,7 +124,9 @@ func (r *retainer) run() {
 		r.some, r.all = make(map[string]request), nil
 		r.mu.Unlock()
 		if all != nil {
-			r.pass(request{spec: all})
+			for _, family := range all.families {
+				r.pass(request{spec: all, family: family})
+			}
 		}
 		for _, one := range some {
 			r.pass(one)
@@ -132,7 +136,7 @@ func (r *retainer) run() {
 
 // pass looks at one line of descent, or at all, and removes what is too much.
 func (r *retainer) pass(want request) {
-	w := &walk{request: want, family: want.spec.family, stop: r.stop, now: time.Now()}
+	w := &walk{request: want, stop: r.stop, now: time.Now()}
 	fd, err := openPrefix(want.spec.Prefix, 0)
 	if err == nil {
 		w.folder(fd, want.spec.Prefix, 0, nil)
@@ -151,9 +155,8 @@ func (r *retainer) pass(want request) {
 // walk is one pass.
 type walk struct {
 	request
-	family *family
-	stop   <-chan struct{}
-	now    time.Time
+	stop <-chan struct{}
+	now  time.Time
 
 	removed int
 	bytes   int64

@@ -52,13 +52,15 @@ func remaining(t testing.TB, dir, template, of string, keep Keep) []string {
 	spec := specOf(t, filepath.Join(dir, template))
 	spec.Keep = keep
 	r := &retainer{log: zerolog.New(zerolog.NewTestWriter(t)), stop: make(chan struct{})}
-	want := request{spec: spec}
-	if of != "" {
-		if want.line = spec.family.line(filepath.Join(dir, of)); want.line == nil {
-			t.Fatalf("%s is none of %s", of, template)
+	for _, family := range spec.families {
+		want := request{spec: spec, family: family}
+		if of != "" {
+			if want.line = family.line(filepath.Join(dir, of)); want.line == nil {
+				continue
+			}
 		}
+		r.pass(want)
 	}
-	r.pass(want)
 	var left []string
 	for _, path := range filesBelow(t, dir) {
 		name, err := filepath.Rel(dir, path)
@@ -128,6 +130,29 @@ func TestKeepByLine(t *testing.T) {
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("folders %q", got)
+	}
+}
+
+// The overflow file is a line of its own: what senders invent cannot fill the
+// disk by way of it.
+func TestKeepOfOverflow(t *testing.T) {
+	dir := t.TempDir()
+	conf := fileConf(t, filepath.Join(dir, "$host/x.log.gz"))
+	conf.Limits.Messages, conf.MaxNewFiles = 1, 1
+	conf.File.Rotate.Size, conf.File.Keep.Files = 1, 2
+	s := start(t, conf)
+	e := s.Edge(-1, nil)
+	received := time.Now() // of one minute
+	for i := range 20 {
+		m := fromHost(fmt.Sprint("host", i), "m")
+		m.Received = received
+		put(t, e, m)
+	}
+	s.delivered(20)
+	eventually(t, "two rotated files are left", func() bool { return len(rotatedOf(t, filepath.Join(dir, "_overflow.log.gz"))) == 2 })
+	s.finish()
+	if all := filesBelow(t, dir); len(all) != 4 { // with the live one, and host0's
+		t.Errorf("left are %q", all)
 	}
 }
 

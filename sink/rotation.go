@@ -1,7 +1,7 @@
 package sink
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +16,8 @@ import (
 // new name the old one goes on, so no message waits for it. After a kill
 // between any two steps nothing is left to be mended.
 //
-//	finish       the name still leads to the file, and something is in it
+//	finish       the batch before was the last; if the name no longer leads to the
+//	             file, someone else has rotated it, and it is reopened instead
 //	sync         its bytes are on disk before its name says that it is done
 //	publish      it gets its new name, over nothing
 //	open         a new file gets its name, by the batch that it was rotated for
@@ -32,14 +33,14 @@ type step struct {
 	do   func(*files, *file) error
 }
 
+// errMoved says that a file's name leads to another, or to none.
+var errMoved = errors.New("the file was moved")
+
 var rotationSteps = []step{
 	{"finish", (*files).finish},
 	{"sync", (*files).syncWhole},
 	{"publish", (*files).publish},
 }
-
-// errMoved says that a file is no longer what its name leads to.
-var errMoved = fmt.Errorf("its name leads to another file, or to none")
 
 // isDue reports whether a file ends before a batch of so many bytes, the first
 // of which was received at t.
@@ -58,19 +59,25 @@ func (f *file) isDue(t time.Time, bytes int) bool {
 	return f.size > 0 && f.size+int64(bytes) > r.Size
 }
 
-// rotate gives a file its new name and closes it. It reports false where a
-// step failed: then the file goes on.
+// rotate gives a file its new name and closes it. It reports false where that
+// failed: then the file goes on.
 func (w *files) rotate(f *file) (done bool) {
 	now := time.Now()
 	if now.Before(f.rotateAt) {
 		return false
 	}
 	for _, step := range w.steps {
-		if err := step.do(w, f); err != nil {
-			w.rotationFailed(f, step.name, err)
-			f.rotateAt = now.Add(time.Second)
-			return false
+		err := step.do(w, f)
+		if err == nil {
+			continue
 		}
+		f.rotateAt = now.Add(time.Second)
+		if err == errMoved {
+			w.Reopen()
+			return w.open[f.path] == nil
+		}
+		w.rotationFailed(f, step.name, err)
+		return false
 	}
 	w.forgetFailure(f)
 	w.drop(f.path)
@@ -99,7 +106,7 @@ func (w *files) forgetFailure(f *file) {
 
 func (w *files) finish(f *file) error {
 	if !f.isNamed() {
-		return &os.PathError{Op: "rotate", Path: f.path, Err: errMoved}
+		return errMoved
 	}
 	return nil
 }
@@ -117,6 +124,9 @@ func (w *files) syncWhole(f *file) error {
 // publish renames a file over nothing. It is one step and not a link and an
 // unlink, between which a kill would leave the file with two names.
 func (w *files) publish(f *file) error {
+	if !f.isNamed() { // a sync takes time
+		return errMoved
+	}
 	folder, err := openFolder(f.path, f.spec, false)
 	if err != nil {
 		return err
@@ -129,6 +139,9 @@ func (w *files) publish(f *file) error {
 			w.log.Debug().Str("path", f.path).Str("renamed_to", to).Msg("rotated")
 			return nil
 		}
+		if err == unix.ENOENT {
+			return errMoved
+		}
 		if err != unix.EEXIST {
 			return &os.LinkError{Op: "rename", Old: f.path, New: to, Err: err}
 		}
@@ -140,13 +153,13 @@ func (w *files) publish(f *file) error {
 // A link that fails holds no message up; it is tried again with the next file.
 func (w *files) introduce(f *file) error {
 	w.relink(f)
-	if f.spec.Sync != SyncNever || f.spec.Rotate != (Rotate{}) {
+	if f.spec.namesAreSynced() {
 		if err := syncFolders(f.path, f.spec); err != nil {
 			return err
 		}
 	}
 	f.unnamed = false
-	if f.spec.Keep != (Keep{}) && f.spec.family != nil {
+	if f.spec.Keep != (Keep{}) {
 		w.retainer().lineOf(f.path, f.spec)
 	}
 	return nil

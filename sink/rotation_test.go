@@ -248,7 +248,7 @@ func specOf(t testing.TB, path string) *File {
 	p := mustPath(t, path)
 	return &File{
 		Prefix: p.Prefix(), Compress: compressionOf(path), Level: 1, Mode: 0o640, DirMode: 0o750, UID: -1, GID: -1, MaxOpen: 10,
-		family: newFamily(p), timed: p.variables && p.marks,
+		families: familiesOf(p), timed: p.variables && p.marks,
 	}
 }
 
@@ -276,7 +276,7 @@ func TestKillInRotation(t *testing.T) {
 		}
 		rotateAndDie(t, dir, n)
 	}
-	steps := len(rotationSteps) + 3 // open, symlink, sync folder
+	steps := len(rotationSteps) + 3 // open, write and symlink, sync folder
 	for n := range steps + 1 {
 		dir := t.TempDir()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKillInRotation$")

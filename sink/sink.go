@@ -128,7 +128,7 @@ func (s *Sink) setLocked(conf Config) {
 		file := conf.File
 		if conf.Path != nil {
 			file.Prefix = conf.Path.Prefix()
-			file.family = newFamily(conf.Path)
+			file.families = familiesOf(conf.Path)
 			file.timed = conf.Path.variables && conf.Path.marks
 			if !conf.Path.variables {
 				file.MaxOpen = 1 // a name that another has followed is not written to again
@@ -144,6 +144,9 @@ func (s *Sink) setLocked(conf Config) {
 	s.enc = encoder{sink: s.name, format: conf.Format, escape: conf.Escape, framing: conf.Framing, template: conf.Template}
 	s.naming.set(conf.Path, conf.MaxNewFiles)
 }
+
+// Resize changes the guaranteed share of memory, in bytes, and nothing else.
+func (s *Sink) Resize(memory int) { s.share.Resize(memory) }
 
 // Run delivers until Close has been called and all is delivered, or until
 // giveUp is closed. It returns how many messages are undelivered.

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,20 @@ func (w *files) sync(f *file) error {
 	return err
 }
 
+// namesAreSynced reports whether the names of new files are to outlive a power
+// failure at once.
+func (f *File) namesAreSynced() bool { return f.Sync != SyncNever || f.Rotate != (Rotate{}) }
+
+// syncFolder makes the names in a folder outlive a power failure.
+func syncFolder(path string) error {
+	fd, err := openPrefix(path, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return ignoringEINTRError(func() error { return unix.Fsync(fd) })
+}
+
 // syncFolders makes the name of a file outlive a power failure, and those of
 // the folders below the prefix that lead to it.
 func syncFolders(path string, f *File) error {
@@ -104,16 +119,14 @@ func syncFolders(path string, f *File) error {
 		return err
 	}
 	for _, name := range strings.Split(below, "/") {
-		if err := ignoringEINTRError(func() error { return unix.Fsync(fd) }); err != nil {
-			unix.Close(fd)
-			return err
-		}
 		if name == "." {
-			break
+			break // it is the prefix itself
 		}
-		next, err := openFolderAt(fd, name)
+		next, openErr := openFolderAt(fd, name)
+		err = cmp.Or(openErr, ignoringEINTRError(func() error { return unix.Fsync(fd) }))
 		unix.Close(fd)
 		if err != nil {
+			unix.Close(next)
 			return err
 		}
 		fd = next

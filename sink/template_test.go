@@ -110,7 +110,7 @@ func TestMarks(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := syslog.Message{Received: instant.In(location)}
-			if got := string(path.append(nil, &m, new(Origin), "", m.Received)); got+"\n" != string(want) {
+			if got := renderedAt(path, &m, m.Received); got+"\n" != string(want) {
 				t.Errorf("%s in %s:\n got %s\nwant %s", at, zone, got, want)
 			}
 		}

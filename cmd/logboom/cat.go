@@ -26,7 +26,6 @@ T is RFC 3339 (2026-03-15T10:00:00Z), a time of today (10:00, 10:00:30), or
 before now (-5m, -2h, -1d). The members of logboom tell when their messages
 were received: those that meet the window are given out whole, the others are
 hopped over. What tells no time is given out.`,
-		SilenceErrors: true,
 	}
 	since := cmd.Flags().String("since", "", "leave out members that ended before T")
 	until := cmd.Flags().String("until", "", "leave out members that began after T")

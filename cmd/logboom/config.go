@@ -146,8 +146,8 @@ type Program struct {
 	User           Account           `toml:"user,omitempty,id"`
 	Umask          Umask             `toml:"umask,omitempty"`
 	ProcessName    string            `toml:"process_name"`
-	NumProcs       int               `toml:"numprocs" min:"1" max:"10000"`
-	NumProcsStart  int               `toml:"numprocs_start" min:"0" max:"1000000"`
+	NumProcs       int               `toml:"numprocs" min:"1" max:"1000"`
+	NumProcsStart  int               `toml:"numprocs_start" min:"0" max:"100000"`
 	Priority       int               `toml:"priority"` // lower ones start first and stop last
 	Autostart      bool              `toml:"autostart"`
 	Autorestart    string            `toml:"autorestart" enum:"unexpected true false"`
@@ -218,7 +218,7 @@ type FileSink struct {
 	Compress string `toml:"compress,auto" enum:"gzip zstd none"`
 	Level    int    `toml:"level" min:"1" max:"9" only:"gzip zstd"`
 	Text
-	Sync    Fsync         `toml:"fsync"`
+	Sync    Fsync       `toml:"fsync"`
 	Mode    os.FileMode `toml:"mode"`
 	DirMode os.FileMode `toml:"dir_mode"`
 	Owner

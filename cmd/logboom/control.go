@@ -24,7 +24,6 @@ func controlSocket(runtimeDir string) string { return filepath.Join(runtimeDir, 
 
 // servers are the control socket and the HTTP address for metrics.
 type servers struct {
-	d         *daemon
 	listeners []net.Listener
 	all       []*http.Server
 	lock      *os.File
@@ -33,7 +32,7 @@ type servers struct {
 // openServers binds both. A second daemon on the same runtime_dir is refused.
 func openServers(conf *Config) (*servers, error) {
 	s := &servers{}
-	if err := os.MkdirAll(conf.RuntimeDir, 0o750); err != nil {
+	if err := os.MkdirAll(conf.RuntimeDir, 0o755); err != nil {
 		return nil, fmt.Errorf("runtime_dir: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(conf.RuntimeDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)

@@ -61,7 +61,7 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("name a command") },
 	}
-	for _, c := range append(orderCommands(),
+	for _, c := range append(orderCommands(), importSupervisorCommand(),
 		runCommand(), checkCommand(), pipeCommand(), execCommand(), statusCommand(), versionCommand(),
 		catCommand(), tailCommand(), verifyCommand(), repairCommand(),
 	) {

@@ -55,6 +55,8 @@ func (t *toFile) config(flags *pflag.FlagSet) (*Config, error) {
 	compress := "none"
 	if t.gzip > 0 && (flags.Changed("gzip") || strings.HasSuffix(path, ".gz")) {
 		compress = "gzip"
+	} else if !flags.Changed("gzip") && compressionOf(path) == "zstd" {
+		compress = "zstd"
 	}
 	mode, err := parseMode(t.mode)
 	if err != nil {

@@ -97,12 +97,12 @@ func (d *daemon) changeOutlets(confs []sink.Config, full map[string]*WhenFull) (
 		switch {
 		case old == nil || kind(old.conf) != kind(c):
 			outlets[c.Name] = d.openOutlet(c, full[c.Name])
-		case !reflect.DeepEqual(old.conf, c):
+		case !sameSink(old.conf, c):
 			old.Set(c)
-			old.conf = c
 			fallthrough
 		default:
-			old.full = full[c.Name]
+			old.Resize(c.Memory)
+			old.conf, old.full = c, full[c.Name]
 			outlets[c.Name] = old
 		}
 	}
@@ -112,6 +112,13 @@ func (d *daemon) changeOutlets(confs []sink.Config, full map[string]*WhenFull) (
 		}
 	}
 	return outlets, removed
+}
+
+// sameSink compares what sinks are but for their share of memory, which may
+// change with the number of sinks.
+func sameSink(a, b sink.Config) bool {
+	a.Memory = b.Memory
+	return reflect.DeepEqual(a, b)
 }
 
 // changeFeeds puts the new feeds in the place of the old and leads all to

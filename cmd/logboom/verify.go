@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +43,7 @@ type findings struct {
 	dropped, gaps                  int64
 	damages, lost                  int64
 	torn                           bool
-	lines                          lineCounter
+	lines                          gzipwriter.LineCounter
 }
 
 // verify reads a whole file and writes a line about each finding.
@@ -134,20 +133,16 @@ func (v *findings) tell(offset int64, what string) error {
 // sum is the last line about a file.
 func (v *findings) sum(format gzipwriter.Format) string {
 	if format == gzipwriter.Plain {
-		return "plain, " + plural(v.lines.n(), "line")
-	}
-	unit := "member"
-	if format == gzipwriter.Zstd {
-		unit = "frame"
+		return "plain, " + plural(v.lines.Lines(), "line")
 	}
 	parts := []string{
-		format.String(), plural(v.members, unit), plural(v.bytes, "byte"),
-		plural(v.text, "byte") + " of text", plural(v.lines.n(), "line"),
+		format.String(), plural(v.members, "member"), plural(v.bytes, "byte"),
+		plural(v.text, "byte") + " of text", plural(v.lines.Lines(), "line"),
 	}
 	if v.ours > 0 {
 		parts = append(parts, plural(v.messages, "message"), utc(v.first)+" to "+utc(v.last))
 		if others := v.members - v.ours; others > 0 {
-			parts = append(parts, plural(others, unit)+" without times")
+			parts = append(parts, plural(others, "member")+" without times")
 		}
 	}
 	if v.gaps > 0 {
@@ -174,25 +169,3 @@ func plural(n int64, thing string) string {
 
 // utc is a time to the millisecond.
 func utc(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
-
-// lineCounter counts the lines that are written to it.
-type lineCounter struct {
-	feeds int64
-	open  bool // the last line has no line feed
-}
-
-func (l *lineCounter) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		l.feeds += int64(bytes.Count(p, []byte{'\n'}))
-		l.open = p[len(p)-1] != '\n'
-	}
-	return len(p), nil
-}
-
-// n counts a last line without a line feed too.
-func (l *lineCounter) n() int64 {
-	if l.open {
-		return l.feeds + 1
-	}
-	return l.feeds
-}

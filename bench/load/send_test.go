@@ -1,0 +1,106 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listen is a socket of ours, and the address that reaches it.
+func listen(t *testing.T, network string) (fd int, address string) {
+	t.Helper()
+	address = "127.0.0.1:0"
+	if network == "unixgram" {
+		address = filepath.Join(t.TempDir(), "s")
+	}
+	fd, err := Listen(network, address, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if network == "udp" {
+		name, err := unix.Getsockname(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address = fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+	}
+	return fd, address
+}
+
+func TestSentMessagesArriveInOrder(t *testing.T) {
+	set := NewMessages(2)
+	fd, address := listen(t, "udp")
+	const messages, rate = 500, 2000
+	done := make(chan error, 1)
+	var sent Sent
+	go func() {
+		var err error
+		sent, err = Send(t.Context(), "udp", address, set, messages, rate)
+		done <- err
+	}()
+	vector := NewVector(16, 2048)
+	for n, deadline := 0, time.Now().Add(20*time.Second); n < messages; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d messages arrived", n, messages)
+		}
+		count, err := vector.Receive(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range count {
+			if got, ok := set.Number(vector.Datagram(i)); got != n || !ok {
+				t.Fatalf("message %d is %q", n, vector.Datagram(i))
+			}
+			n++
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	// Never faster than asked for; how much slower is the machine's affair.
+	if least := messages * time.Second / rate; sent.Messages != messages || sent.Took < least {
+		t.Errorf("sent %d in %v, want %d in no less than %v", sent.Messages, sent.Took, messages, least)
+	}
+}
+
+func TestAFullQueueDoesNotStopTheSender(t *testing.T) {
+	_, address := listen(t, "unixgram") // nobody reads
+	sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), 20_000, 1_000_000)
+	if err != nil || sent.Messages != 20_000 {
+		t.Errorf("offered %d, want all 20,000: %v", sent.Messages, err)
+	}
+}
+
+func TestSendFails(t *testing.T) {
+	set := NewMessages(1)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, address := listen(t, "udp")
+	for name, test := range map[string]struct {
+		ctx              context.Context
+		network, address string
+	}{
+		"nobody at a path": {t.Context(), "unixgram", filepath.Join(t.TempDir(), "none")},
+		"no address":       {t.Context(), "udp", "localhost"},
+		"interrupted":      {ended, "udp", address},
+	} {
+		if _, err := Send(test.ctx, test.network, test.address, set, 1000, 1); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	taken, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if fd, err := Listen("udp", taken.LocalAddr().String(), 1<<20); err == nil {
+		unix.Close(fd)
+		t.Error("two sockets listen on one port")
+	}
+}
