@@ -19,6 +19,7 @@ package buffer
 import (
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,7 @@ func NewArena(size int) (*Arena, error) {
 		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
 	}
 	a := newArena(all, pages)
-	a.describe(0, 0)
+	a.describe(rand.Uint64(), 0)
 	return a, nil
 }
 

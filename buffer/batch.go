@@ -48,9 +48,9 @@ type Batch struct {
 	Intent   *Place // where a process that was killed was about to write it; nil: nowhere
 
 	data  []byte
-	entry *descriptor  // of the piece that data lies in
-	left  *Left   // the arena left behind that it lies in; nil: the sink's own
-	links [2]link // in the lists below
+	entry *descriptor // of the piece that data lies in
+	left  *Left       // the arena left behind that it lies in; nil: the sink's own
+	links [2]link     // in the lists below
 }
 
 // Intend notes where in a file the batch is about to be written: after a kill

@@ -104,7 +104,7 @@ func (p *process) leave() {
 	}
 	for _, l := range p.lefts {
 		l.file.Close()
-		defer release(l.all) // or else it stays locked
+		defer release(l.all)                                      // or else it stays locked
 		if _, err := os.Stat(l.Path); err == nil && raceEnabled { // else it is mapped
 			if err := os.WriteFile(l.Path, l.all, 0o600); err != nil {
 				p.t.Fatal(err)

@@ -247,6 +247,22 @@ func wasPublished(all []*Left, n *noteRecord) bool {
 	return false
 }
 
+// Close gives the arena up as it is, for another process to find. Nothing of it
+// may be in use.
+func (l *Left) Close() error { return errors.Join(l.file.Close(), release(l.all)) }
+
+// MoveTo saves what is not done in another folder, unless it lies there
+// already, and removes the file. Nothing else may be in use.
+func (l *Left) MoveTo(dir string) error {
+	if l.holds.Load() == 0 || filepath.Dir(l.Path) == filepath.Clean(dir) {
+		return nil
+	}
+	if _, err := l.save(dir); err != nil {
+		return err
+	}
+	return os.Remove(l.Path)
+}
+
 // Release gives up a hold: of the opener, or of a piece that is done. The last
 // removes the file.
 func (l *Left) Release() error {
@@ -254,9 +270,9 @@ func (l *Left) Release() error {
 		return nil
 	}
 	if l.Damaged > 0 {
-		return errors.Join(release(l.all), l.file.Close())
+		return l.Close()
 	}
-	return errors.Join(os.Remove(l.Path), l.file.Close(), release(l.all))
+	return errors.Join(os.Remove(l.Path), l.Close())
 }
 
 // Shrink gives back the space of all but the given pieces. What is not

@@ -11,7 +11,7 @@ import (
 type region struct {
 	all   []byte
 	table []descriptor // one for each page
-	mem   []byte  // the pages
+	mem   []byte       // the pages
 }
 
 // regionHeader is the beginning of the header page. What belongs to the owner,

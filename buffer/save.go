@@ -20,9 +20,6 @@ const unfinished = ".new"
 // meanwhile; a runner that is stuck in a write may be.
 func (a *Arena) Save(dir string) (path string, err error) { return a.save(dir) }
 
-// Save does what [Arena.Save] does.
-func (l *Left) Save(dir string) (path string, err error) { return l.save(dir) }
-
 func (r *region) save(dir string) (path string, err error) {
 	var pages []int
 	total := 0

@@ -93,12 +93,11 @@ func (w *Window) End() { atomic.StoreUint64(w.burst, (*w.burst|1)+1) }
 func (w *Window) IsOpen() bool { return *w.burst&1 != 0 }
 
 // Close gives the memory back. All that it holds must be done.
-func (w *Window) Close() {
+func (w *Window) Close() error {
 	w.clearNotes() // what is left in the table must not look like an entry
 	w.entry.free()
 	if w.left != nil {
-		w.left.Release()
-		return
+		return w.left.Release()
 	}
 	a, size := w.arena, len(w.piece)
 	poison(w.piece)
@@ -106,6 +105,7 @@ func (w *Window) Close() {
 	a.merge(a.pageOf(w.piece), int8(w.entry.order))
 	a.mu.Unlock()
 	a.Unreserve(size)
+	return nil
 }
 
 // Note is how far a sink has got with the burst that has begun. Nil, which all

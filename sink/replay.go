@@ -37,13 +37,12 @@ func framingOf(fingerprint uint64) (Framing, bool) {
 }
 
 // Adopt takes on a batch that was left behind. It returns false for one that
-// is not this sink's. Before Run.
+// is not this sink's.
 func (s *Sink) Adopt(f buffer.Found) bool {
 	if f.Sink != s.name {
 		return false
 	}
 	s.buf.Begin()
-	conf := s.conf
 	spec, ok := s.spec.(*File)
 	s.buf.End()
 	if !ok {
@@ -53,10 +52,10 @@ func (s *Sink) Adopt(f buffer.Found) bool {
 		}
 		return ok
 	}
-	if spec, ok = spec.forFound(f.Fingerprint); !ok || conf.Path == nil && f.Key != "" {
+	if spec, ok = spec.forFound(f.Fingerprint); !ok {
 		return false
 	}
-	if conf.Path != nil && !isBelow(f.Key, spec.Prefix) {
+	if toDescriptor := spec.Descriptor != nil; toDescriptor != (f.Key == "") || !toDescriptor && !isBelow(f.Key, spec.Prefix) {
 		return false
 	}
 	s.buf.Adopt(f, spec)
@@ -86,9 +85,9 @@ func isBelow(path, folder string) bool {
 		filepath.IsLocal(below) && below != "."
 }
 
-// AdoptAll takes on a batch of any sink, as text for the only file
-// of this sink, whose path has no variables and no marks.
-// It returns false where that cannot be: it is no batch of ours. Before Run.
+// AdoptAll takes on a batch of any sink, as text for the only file of this
+// one, whose path has no variables and no marks. It returns false where that
+// cannot be: it is no batch of ours.
 func (s *Sink) AdoptAll(f buffer.Found) bool {
 	s.buf.Begin()
 	key := string(s.naming.path.append(nil, nil, nil, s.name, new(moment)))
@@ -99,7 +98,7 @@ func (s *Sink) AdoptAll(f buffer.Found) bool {
 		return false
 	}
 	spec.framed = ok && framing == Octets
-	f.Key, f.Intent = key, nil
+	f.Key = key
 	s.buf.Adopt(f, &spec)
 	return true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"logboom/buffer"
 	"logboom/proc"
 	"logboom/sink"
 	"logboom/syslog"
@@ -66,8 +67,10 @@ func reorder(edges []*edge) {
 	})
 }
 
-// messages takes a burst from a listener, borrowed for the call.
-func (in *input) messages(o *sink.Origin, ms []syslog.Message) {
+// messages takes a burst from a listener, borrowed for the call. Where it lies
+// in a window, which may be nil, this notes how far each sink has got: one that
+// was left behind is continued where it was interrupted.
+func (in *input) messages(o *sink.Origin, ms []syslog.Message, w *buffer.Window) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	sum := received{Messages: uint64(len(ms))}
@@ -80,7 +83,11 @@ func (in *input) messages(o *sink.Origin, ms []syslog.Message) {
 	in.lookForKernelDrops()
 	tallies := make([]sink.Tally, 0, 8)
 	for _, e := range in.edges {
-		tallies = append(tallies, e.Append(o, ms))
+		note := w.Note(e.Sink().Name())
+		had := min(note.At(), len(ms))
+		t := e.Follow(note).Append(o, ms[had:])
+		t.Accepted += uint64(had)
+		tallies = append(tallies, t)
 	}
 	in.commit(sum, tallies)
 }
