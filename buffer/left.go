@@ -1,9 +1,11 @@
 package buffer
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +18,10 @@ import (
 
 // ErrInUse says that the process that made an arena is alive.
 var ErrInUse = errors.New("in use")
+
+// ErrEmpty says that a file holds nothing but zeros: its process was killed
+// while it made the arena.
+var ErrEmpty = errors.New("empty")
 
 // Left is an arena that a process left behind. Nothing is added to it; what it
 // holds is delivered from where it lies, and when that is done it is removed.
@@ -53,7 +59,8 @@ func LeftIn(dir string) ([]string, error) {
 }
 
 // OpenLeft opens an arena that was left behind, locks and maps it. Its holder
-// calls Release. [ErrInUse] says that it is not left behind.
+// calls Release. [ErrInUse] says that it is not left behind, [ErrEmpty] that it
+// never held anything.
 func OpenLeft(path string) (*Left, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -82,6 +89,9 @@ func (l *Left) open() error {
 		}
 		return os.NewSyscallError("flock", err)
 	}
+	if empty, err := isZeros(l.file); empty || err != nil {
+		return cmp.Or(err, ErrEmpty)
+	}
 	if stat.Size() < tableOffset {
 		return errors.New("no arena")
 	}
@@ -103,6 +113,24 @@ func (l *Left) open() error {
 	}
 	l.region = layOut(all, int(header.pages))
 	return nil
+}
+
+func isZeros(f *os.File) (bool, error) {
+	part := make([]byte, 1<<20)
+	zeros := make([]byte, len(part))
+	for at := int64(0); ; {
+		n, err := f.ReadAt(part, at)
+		at += int64(n)
+		if !bytes.Equal(part[:n], zeros[:n]) {
+			return false, nil
+		}
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
 }
 
 // Generation orders arenas by age.

@@ -232,7 +232,9 @@ func TestOpenLeftErrors(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"empty":   {nil, "no arena"},
+		"empty":   {nil, "empty"},
+		"zeros":   {make([]byte, len(whole)), "empty"},
+		"short":   {whole[:100], "no arena"},
 		"cut":     {whole[:len(whole)-1], "cut short"},
 		"magic":   {change(0), "no arena"},
 		"version": {change(8), "version"},

@@ -47,6 +47,10 @@ func findLeft(dirs []string, stateDir string, wanted func(owner []byte) bool, lo
 			a, err := buffer.OpenLeft(path)
 			switch {
 			case errors.Is(err, buffer.ErrInUse):
+			case errors.Is(err, buffer.ErrEmpty):
+				if err := os.Remove(path); err != nil {
+					log.Error().Err(err).Msg("cannot remove an arena")
+				}
 			case err != nil:
 				l.setAside(path, err)
 			case !wanted(a.Owner()):
