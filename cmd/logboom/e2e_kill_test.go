@@ -40,6 +40,7 @@ flush = "20ms"
 [source.udp]
 type = "syslog"
 listen = "udp://127.0.0.1:PORT"
+receive_buffer = "1MiB"
 sinks = ["gz", "plain"]
 [source.unixgram]
 type = "syslog"
@@ -73,7 +74,7 @@ func newKillWorld(t *testing.T, binary string) *killWorld {
 	t.Helper()
 	w := &killWorld{t: t, dir: t.TempDir(), binary: binary, senders: make(map[string]*sender)}
 	w.udp = heldSocket(t, unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	if err := unix.SetsockoptInt(int(w.udp.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20); err != nil {
+	if err := unix.SetsockoptInt(int(w.udp.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20); err != nil {
 		t.Log("a small receive buffer:", err)
 	}
 	gram := heldSocket(t, unix.AF_UNIX, &unix.SockaddrUnix{Name: w.dir + "/held.sock"})
@@ -84,7 +85,7 @@ func newKillWorld(t *testing.T, binary string) *killWorld {
 	}
 	port := name.(*unix.SockaddrInet4).Port
 	configure(t, w.dir, fill(killConf, "PORT", port, "RUNTIME", tmpfsDir(t)))
-	w.senders["udp"] = send("udp", 20000, toDatagrams(t, "udp", fmt.Sprintf("127.0.0.1:%d", port)))
+	w.senders["udp"] = send("udp", 40000, toDatagrams(t, "udp", fmt.Sprintf("127.0.0.1:%d", port)))
 	w.senders["unixgram"] = send("unixgram", 4000, toDatagrams(t, "unixgram", w.dir+"/held.sock"))
 	return w
 }
@@ -176,6 +177,33 @@ func (w *killWorld) inOrder(pattern, sender string) int {
 		}
 	}
 	return len(all)
+}
+
+// A daemon is killed at each step between the receipt of a message and the end
+// of its batch, several times.
+func TestKillAtEachStep(t *testing.T) {
+	logboom(t) // or skip
+	binary, err := faultyBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newKillWorld(t, binary)
+	for _, step := range []string{"append", "publish", "done", "grow", "seal", "intent", "write", "release"} {
+		most := 40
+		if step == "grow" {
+			most = 8 // later batches begin at the size that the first have reached
+		}
+		for range 3 {
+			at := fmt.Sprintf("%s:%d", step, 1+rand.N(most))
+			d := w.run("LOGBOOM_KILL=" + at)
+			t.Log(at)
+			if code := d.wait(10 * time.Second); code != -1 {
+				t.Fatalf("%s: exit code %d\n%s", at, code, d.stderr.String())
+			}
+		}
+	}
+	w.finish()
+	t.Logf("%d messages, each once", w.messages)
 }
 
 // A daemon that is killed at random moments under full load loses nothing that
