@@ -32,7 +32,10 @@ lint: ## format, vet, staticcheck
 fuzz: ## every fuzz target, FUZZTIME each (default 30s)
 	@etc/fuzz $${FUZZTIME:-30s}
 
-bench: build ## Go benchmarks
+bench: build ## logboom, its peers and the floor side by side; BENCH='-n 1 udp' is quick
+	$(GO) run ./bench $(BENCH)
+
+bench-go: ## Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 cover: ## coverage by package
@@ -50,4 +53,4 @@ install: build ## binary, unit and example config below DESTDIR
 	install -D -m 0644 etc/logboom.sysctl $(DESTDIR)/usr/lib/sysctl.d/60-logboom.conf
 	install -D -m 0644 etc/conf.toml $(DESTDIR)/etc/logboom/conf.toml
 
-.PHONY: help build run test soak race deps lint fuzz bench cover check install
+.PHONY: help build run test soak race deps lint fuzz bench bench-go cover check install

@@ -20,10 +20,10 @@ import (
 func ingestColumns() []report.Column {
 	return []report.Column{
 		{Key: "cpu", Name: "CPU µs/message", Digits: 2},
-		{Key: "lost", Name: "lost %", Digits: 3, Worst: true},
-		{Key: "duplicates", Name: "duplicates", Worst: true},
-		{Key: "disorder", Name: "out of order", Worst: true},
-		{Key: "damaged", Name: "damaged", Worst: true},
+		{Key: "lost", Name: "lost %", Digits: 3, Fault: true},
+		{Key: "duplicates", Name: "duplicates", Fault: true},
+		{Key: "disorder", Name: "out of order", Fault: true},
+		{Key: "damaged", Name: "damaged", Fault: true},
 		{Key: "packing", Name: "text : gzip", Digits: 2, High: true},
 		{Key: "writes", Name: "write(2) per 1,000", Digits: 2},
 		{Key: "offered", Name: "offered/s"},

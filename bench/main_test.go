@@ -32,7 +32,10 @@ func testBench(t *testing.T) *bench {
 	}
 	dir := t.TempDir()
 	s := settings{rounds: 1, length: time.Second / 4, rows: regexp.MustCompile(""), rates: []int{2000}, logboom: "/nowhere/logboom"}
-	return &bench{settings: s, self: self, dir: dir, memoryDir: dir, floors: buildFloors(t.Context(), dir, self)}
+	return &bench{
+		settings: s, self: self, dir: dir, memoryDir: dir,
+		floors: buildFloors(t.Context(), dir, self), netns: canUnshare(t.Context()),
+	}
 }
 
 func TestSettings(t *testing.T) {

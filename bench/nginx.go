@@ -41,7 +41,7 @@ func (b *bench) nginxSuite() []*plan {
 				{Key: "rate", Name: "requests/s", High: true},
 				{Key: "nginx", Name: "nginx CPU µs/request", Digits: 1},
 				{Key: "receiver", Name: "receiver CPU µs/request", Digits: 2},
-				{Key: "lost", Name: "lost %", Digits: 3, Worst: true},
+				{Key: "lost", Name: "lost %", Digits: 3, Fault: true},
 			},
 		}}
 		plans = append(plans, p)
@@ -217,11 +217,11 @@ events { worker_connections 4096; }
 http {
 	client_body_temp_path %[2]s/t1; proxy_temp_path %[2]s/t2; fastcgi_temp_path %[2]s/t3;
 	uwsgi_temp_path %[2]s/t4; scgi_temp_path %[2]s/t5;
-	keepalive_requests 10000000;
+	keepalive_requests 10000000; access_log off;
 	server {
 		listen 127.0.0.1:%[3]d backlog=4096;
 		location / { %[4]s return 200 "hello"; }
-		location = /status { access_log off; stub_status; }
+		location = /status { stub_status; }
 	}
 }
 `, user, dir, port, directive)

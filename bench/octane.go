@@ -45,8 +45,8 @@ func (b *bench) octaneSuite() []*plan {
 		Reference: octaneFile,
 		Columns: []report.Column{
 			{Key: "rate", Name: "requests/s", High: true},
-			{Key: "torn", Name: "lines torn", Worst: true},
-			{Key: "lost", Name: "lines lost", Worst: true},
+			{Key: "torn", Name: "lines torn", Fault: true},
+			{Key: "lost", Name: "lines lost", Fault: true},
 		},
 	}}
 	_, phpErr := exec.LookPath("php")

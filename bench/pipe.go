@@ -69,7 +69,7 @@ func (b *bench) pipeSuite() []*plan {
 			{Key: "p50", Name: "write(2) µs, p50", Digits: 2},
 			wait,
 			{Key: "longest", Name: "longest write ms", Digits: 2, Worst: true},
-			{Key: "lost", Name: "lines lost or damaged", Worst: true},
+			{Key: "lost", Name: "lines lost or damaged", Fault: true},
 		} {
 			if column.Key != c.first.Key {
 				columns = append(columns, column)

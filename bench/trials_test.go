@@ -28,7 +28,6 @@ func TestIngestMeasuresFloors(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			// So few that the shortest queue of a unix socket does not overflow.
 			sample, err := b.ingest(t.Context(), f.receiver(), dir, network, set, 500)
 			if err != nil {
 				t.Errorf("%s, %s: %v", f.name, network, err)
@@ -39,7 +38,10 @@ func TestIngestMeasuresFloors(t *testing.T) {
 					t.Errorf("%s, %s: %s %v", f.name, network, never, sample[never])
 				}
 			}
-			if sample["lost"] > 10 || sample["cpu"] <= 0 || sample["cpu"] > 10_000 || sample["packing"] < 2 || sample["writes"] <= 0 {
+			if sample["lost"] > 10 && (network == "udp" || b.netns) {
+				t.Errorf("%s, %s: %v %% lost", f.name, network, sample["lost"])
+			}
+			if sample["cpu"] <= 0 || sample["cpu"] > 10_000 || sample["packing"] < 2 || sample["writes"] <= 0 {
 				t.Errorf("%s, %s: %v", f.name, network, sample)
 			}
 		}

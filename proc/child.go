@@ -50,7 +50,7 @@ func (p *Program) start() (*child, error) {
 	}
 	c.cmd.Stdout, c.cmd.Stderr = writers[0], writers[len(writers)-1]
 	c.started = time.Now()
-	err = p.cfg.Family.start(c.cmd, p.cfg.Umask, p.cfg.Name)
+	err = p.cfg.Family.start(c.cmd, &p.cfg)
 	closeAll(writers)
 	if err != nil {
 		closeAll(pipes)

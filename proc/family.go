@@ -117,17 +117,18 @@ func (f *Family) do(job func()) bool {
 	}
 }
 
-// start starts cmd in a process group of its own. Once it has been waited for,
-// reaped must be called. The umask may be keepUmask.
-func (f *Family) start(cmd *exec.Cmd, umask int, name string) (err error) {
+// start starts cmd in a process group of its own, with what cfg says of its
+// umask, limits and nice value. Once it has been waited for, reaped must be
+// called.
+func (f *Family) start(cmd *exec.Cmd, cfg *Config) (err error) {
 	ran := f.do(func() {
-		if err = f.fork(cmd, umask); err != nil {
+		if err = f.fork(cmd, cfg); err != nil {
 			return
 		}
 		pid := cmd.Process.Pid
 		f.own[pid] = true
 		if f.record != nil {
-			f.record.add(pid, name)
+			f.record.add(pid, cfg.Name)
 			f.save()
 		}
 	})
@@ -137,13 +138,29 @@ func (f *Family) start(cmd *exec.Cmd, umask int, name string) (err error) {
 	return err
 }
 
-// fork starts cmd. A umask belongs to all threads of a process that share
+// fork starts cmd, and lets it go if it was held.
+func (f *Family) fork(cmd *exec.Cmd, cfg *Config) error {
+	if !cfg.held() {
+		return f.forkMasked(cmd, cfg.Umask)
+	}
+	cmd.SysProcAttr.Ptrace = true
+	if err := f.forkMasked(cmd, cfg.Umask); err != nil {
+		return err
+	}
+	err := release(cmd, cfg)
+	if err != nil {
+		cmd.Wait() // that it was killed
+	}
+	return err
+}
+
+// forkMasked starts cmd. A umask belongs to all threads of a process that share
 // their fs_struct, as Go's do, and a child has that of the thread that forked.
 // So this thread is given one of its own (unshare(2), CLONE_FS). A container's
 // seccomp filter may refuse that: then our own is changed for the moment of
 // the fork, which nothing depends on, since the modes of files and sockets
 // that the daemon makes are set whatever the umask.
-func (f *Family) fork(cmd *exec.Cmd, umask int) error {
+func (f *Family) forkMasked(cmd *exec.Cmd, umask int) error {
 	if umask == keepUmask {
 		return cmd.Start()
 	}

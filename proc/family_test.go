@@ -88,7 +88,7 @@ func TestFamilyClose(t *testing.T) {
 	family := NewFamily("", zerolog.Nop())
 	cmd := exec.Command("sleep", "300")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	if err := family.start(cmd, keepUmask, "test"); err != nil {
+	if err := family.start(cmd, &Config{Name: "test", Umask: keepUmask}); err != nil {
 		t.Fatal(err)
 	}
 	family.Close()
@@ -96,7 +96,7 @@ func TestFamilyClose(t *testing.T) {
 		t.Errorf("the child: %v", err)
 	}
 	family.reaped(cmd.Process.Pid) // does nothing any more
-	if err := family.start(exec.Command("true"), keepUmask, "test"); err != errClosed {
+	if err := family.start(exec.Command("true"), &Config{Name: "test", Umask: keepUmask}); err != errClosed {
 		t.Errorf("a start after Close: %v", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestRecord(t *testing.T) {
 	for name, script := range map[string]string{"leaves": "sleep 300 & exit", "goes": "exit", "stays": "exec sleep 300"} {
 		cmd := exec.Command("sh", "-c", script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := family.start(cmd, keepUmask, name); err != nil {
+		if err := family.start(cmd, &Config{Name: name, Umask: keepUmask}); err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
@@ -143,7 +143,7 @@ func TestRecord(t *testing.T) {
 		family.reaped(cmd.Process.Pid)
 	}
 	last := exec.Command("true")
-	if err := family.start(last, keepUmask, "last"); err != nil {
+	if err := family.start(last, &Config{Name: "last", Umask: keepUmask}); err != nil {
 		t.Fatal(err)
 	}
 	last.Wait()
@@ -248,7 +248,7 @@ func adopt() {
 	family := NewFamily("", zerolog.Nop())
 	for i := range 200 {
 		cmd := exec.Command("sh", "-c", "(sleep 0.01 &); (:&); exit 7")
-		if err := family.start(cmd, keepUmask, "test"); err != nil {
+		if err := family.start(cmd, &Config{Name: "test", Umask: keepUmask}); err != nil {
 			fmt.Println("run", i, err)
 		}
 		if err := cmd.Wait(); err == nil || err.Error() != "exit status 7" {

@@ -37,6 +37,8 @@ type Config struct {
 	RedirectStderr bool     // both streams on one pipe, as "stdout"
 	Stdin          *os.File // nil: /dev/null
 	Umask          int      // of the child; -1: ours
+	Nice           int      // added to ours (nice(1))
+	Limits         []Limit  // of the child; what they do not name is ours
 	// User is who the child runs as; nil: who we are. New refuses what we are
 	// not permitted to become.
 	User *syscall.Credential

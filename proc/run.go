@@ -27,7 +27,7 @@ func (p *Program) Command(ctx context.Context, words []string) ([]byte, error) {
 	}
 	defer r.Close()
 	cmd.Stdout, cmd.Stderr = w, w
-	err = p.cfg.Family.start(cmd, p.cfg.Umask, p.cfg.Name)
+	err = p.cfg.Family.start(cmd, &p.cfg)
 	w.Close()
 	if err != nil {
 		return nil, err

@@ -64,6 +64,7 @@ type files struct {
 	unrotated map[string]bool // by path
 
 	linked string // the symbolic link that was set or tried
+
 	// Of a Reopen that could not be followed for all files; zero: none.
 	stuck time.Time // since when
 	again time.Time // when they are looked at next

@@ -38,7 +38,7 @@ type datagrams struct {
 // mmsghdr is struct mmsghdr of sendmmsg(2).
 type mmsghdr struct {
 	unix.Msghdr
-	sent uint32 // bytes
+	_ uint32 // the number of bytes sent, which the kernel fills in
 }
 
 // openUDP connects a socket to the first address of host:port to which there

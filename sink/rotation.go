@@ -49,14 +49,13 @@ func (f *file) isDue(t time.Time, bytes int) bool {
 	if r == (Rotate{}) || f.made || f.spec.Descriptor != nil || !f.out.Regular() {
 		return false
 	}
-	if f.period.over(t, r) {
-		return true
-	}
-	if r.Size == 0 || f.size+int64(bytes) <= r.Size {
+	tooLong := func() bool { return r.Size > 0 && f.size+int64(bytes) > r.Size }
+	over := f.period.over(t, r)
+	if !over && !tooLong() {
 		return false
 	}
 	f.measure() // it may have been truncated meanwhile
-	return f.size > 0 && f.size+int64(bytes) > r.Size
+	return f.size > 0 && (over || tooLong())
 }
 
 // rotate gives a file its new name and closes it. It reports false where that

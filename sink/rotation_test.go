@@ -175,6 +175,68 @@ func TestRotateOverNothing(t *testing.T) {
 	}
 }
 
+// What is empty is not rotated, whoever made or emptied it (FI04).
+func TestRotateNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	content(t, path, nil)
+	w := newFiles(new(counters), zerolog.Nop())
+	spec := specOf(t, path)
+	spec.Rotate = Rotate{Size: 1, Every: time.Second}
+	put := func(text string, after time.Duration) {
+		t.Helper()
+		b := batch(t, path, spec, text)
+		b.First = b.First.Add(after)
+		if err := w.Deliver(b, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("1\n", time.Hour)
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	put("2\n", 2*time.Hour)
+	if err := w.Close(nil); err != nil {
+		t.Error(err)
+	}
+	if got := rotatedOf(t, path); len(got) != 0 || read(t, path) != "2\n" {
+		t.Errorf("%q, %q", got, read(t, path))
+	}
+}
+
+// A reload changes how files that are open end, and where the link is.
+func TestRotateAfterSet(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	conf := fileConf(t, path)
+	conf.Limits.Messages = 1
+	s := start(t, conf)
+	e := s.Edge(-1, nil)
+	put(t, e, message("1"), message("2"))
+	s.delivered(2)
+	conf.File.Rotate.Every, conf.File.Symlink = time.Hour, filepath.Join(dir, "current")
+	s.Set(conf)
+	put(t, e, message("3"))
+	s.delivered(3)
+	if to, err := os.Readlink(conf.File.Symlink); err != nil || to != "x.log" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	later := message("4")
+	later.Received = later.Received.Add(time.Hour)
+	put(t, e, later)
+	s.delivered(4)
+	conf.File.Rotate = Rotate{Size: 3}
+	s.Set(conf)
+	put(t, e, message("5"))
+	s.finish()
+	var got []string
+	for _, path := range append(rotatedOf(t, path), path) {
+		got = append(got, read(t, path))
+	}
+	if !slices.Equal(got, []string{"1\n2\n3\n", "4\n", "5\n"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 // What is no regular file is not rotated (FI18).
 func TestRotateNoFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")

@@ -96,10 +96,16 @@ func (r *runner) loop(giveUp <-chan struct{}) (undelivered int) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	ticks, _ := r.to.(ticker)
-	for {
+	for closing := false; ; {
 		r.retryDue(giveUp)
-		if r.deliverQueued(giveUp) {
+		closed := r.deliverQueued(giveUp)
+		if closed && len(r.lanes) == 0 {
 			return r.abandon(giveUp)
+		}
+		if closed && !closing {
+			closing = true // what waits for its next try need not wait for long
+			r.hurry()
+			continue
 		}
 		wake := r.next
 		if ticks != nil {
@@ -123,9 +129,9 @@ func (r *runner) loop(giveUp <-chan struct{}) (undelivered int) {
 	}
 }
 
-// deliverQueued delivers what is sealed, and reports whether that was the
-// last.
-func (r *runner) deliverQueued(giveUp <-chan struct{}) (finished bool) {
+// deliverQueued delivers what is sealed, and reports whether nothing more will
+// come.
+func (r *runner) deliverQueued(giveUp <-chan struct{}) (closed bool) {
 	for {
 		select {
 		case <-giveUp:
@@ -135,7 +141,7 @@ func (r *runner) deliverQueued(giveUp <-chan struct{}) (finished bool) {
 		b, closed := r.buf.Next()
 		switch {
 		case b == nil:
-			return closed && len(r.lanes) == 0
+			return closed
 		case b.Mark:
 			r.to.Reopen()
 		case r.lanes[b.Key] != nil:
@@ -244,11 +250,16 @@ func (r *runner) set(retry Backoff, forward *Forward) {
 		if f, ok := r.to.(*forwarder); ok {
 			f.set(forward)
 		}
-		for _, l := range r.lanes {
-			l.delay, l.next = 0, time.Time{}
-		}
-		r.next = time.Time{}
+		r.hurry()
 	})
+}
+
+// hurry makes all lanes try at once, and begin with short waits again.
+func (r *runner) hurry() {
+	for _, l := range r.lanes {
+		l.delay, l.next = 0, time.Time{}
+	}
+	r.next = time.Time{}
 }
 
 // change queues a change; a later one includes an earlier that was not made.

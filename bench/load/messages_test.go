@@ -35,7 +35,7 @@ func TestAppend(t *testing.T) {
 		if want := fmt.Sprintf(" seq=%010d", n); !bytes.HasSuffix(text, []byte(want)) {
 			t.Errorf("message %d ends with %q, want %q", n, text[len(text)-len(want):], want)
 		}
-		if want := fmt.Sprintf("before <190>Nov 30 10:"); !bytes.HasPrefix(text, []byte(want)) {
+		if want := "before <190>Nov 30 10:"; !bytes.HasPrefix(text, []byte(want)) {
 			t.Errorf("message %d is %q", n, text)
 		}
 		if host := fmt.Sprintf(" web-%04d nginx: ", n%setSize%3); !bytes.Contains(text, []byte(host)) {

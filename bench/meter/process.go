@@ -75,26 +75,31 @@ func (p *Process) Wait(limit time.Duration) error {
 	case <-p.done:
 		return p.err
 	case <-time.After(limit):
-		p.kill()
+		kill(groups(p.Pid()))
+		<-p.done
 		return fmt.Errorf("%s did not end within %v", p.cmd.Args[0], limit)
 	}
 }
 
-// Stop has the process end by SIGTERM and waits for it; what is left of its
-// group is killed. To stop it again does nothing.
+// Stop has the process end by SIGTERM and waits for it; what it leaves behind
+// is killed. To stop it again does nothing.
 func (p *Process) Stop() error {
 	select {
 	case <-p.done:
 	default:
+		// A supervisor's children have groups of their own, which nobody
+		// finds any more once it is gone.
+		left := groups(p.Pid())
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-p.done:
+			kill(left)
 		case <-time.After(stopTime):
-			p.kill()
+			kill(left)
+			<-p.done
 			return fmt.Errorf("%s did not stop within %v", p.cmd.Args[0], stopTime)
 		}
 	}
-	p.killGroup()
 	if ended(p.err, syscall.SIGTERM) {
 		return nil // it has no handler, or passes on the end of a child that has none
 	}
@@ -112,13 +117,23 @@ func ended(err error, by syscall.Signal) bool {
 	return status.Signal() == by || status.ExitStatus() == 128+int(by)
 }
 
-// kill ends the whole group at once.
-func (p *Process) kill() {
-	p.killGroup()
-	<-p.done
+// groups are the process groups of a process and of all that descend from it.
+func groups(pid int) map[int]bool {
+	all := make(map[int]bool)
+	for _, pid := range tree(pid) {
+		if group, err := syscall.Getpgid(pid); err == nil && group != syscall.Getpgrp() {
+			all[group] = true
+		}
+	}
+	return all
 }
 
-func (p *Process) killGroup() { _ = syscall.Kill(-p.Pid(), syscall.SIGKILL) }
+// kill ends all processes of groups at once.
+func kill(groups map[int]bool) {
+	for group := range groups {
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+	}
+}
 
 // CPU is what the process and the children that it waited for have used,
 // once it has ended.

@@ -20,6 +20,24 @@ func TestStopEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
+func TestStopEndsGroupsOfChildren(t *testing.T) {
+	// As a supervisor does.
+	p := start(t, "setsid sleep 1000 & trap 'exit 0' TERM; wait")
+	eventually(t, "two groups", func() bool { return len(groups(p.Pid())) == 2 })
+	all := groups(p.Pid())
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "both are gone", func() bool {
+		for group := range all {
+			if alive(group) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func TestStopWaitsForAHandler(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	for status, ok := range map[string]bool{"0": true, "143": true, "3": false} {

@@ -13,7 +13,7 @@ import (
 const (
 	pictureWidth = 960
 	nameWidth    = 250
-	figureWidth  = 220
+	figureWidth  = 270
 	barsWidth    = pictureWidth - nameWidth - figureWidth - 20
 	rowHeight    = 22
 	titleHeight  = 46
@@ -46,7 +46,7 @@ func drawTable(b *strings.Builder, t *Table, y int) int {
 		about = column.Name + ", more is better"
 	}
 	if t.reference() != nil {
-		about += "; ratios to " + t.Reference
+		about += "; (ratio to “" + t.Reference + "”)"
 	}
 	fmt.Fprintf(b, "<text x=\"16\" y=\"%d\" font-weight=\"600\" fill=\"#1c1917\">%s</text>\n", y+20, html.EscapeString(t.Title))
 	fmt.Fprintf(b, "<text x=\"16\" y=\"%d\" fill=\"#57534e\" font-size=\"12\">%s</text>\n", y+37, html.EscapeString(about))
@@ -92,9 +92,21 @@ func drawRow(b *strings.Builder, t *Table, row *Row, y int, scale float64) {
 		fmt.Fprintf(b, "<path d=\"M%.1f %dH%.1f\" stroke=\"#1c1917\"/>\n", nameWidth+low, middle, nameWidth+high)
 		end += max(high, figure*scale)
 	}
-	text := column.text(figure)
+	fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\" font-weight=\"%s\" fill=\"#1c1917\">%s</text>\n", end+8, middle+4, weight, html.EscapeString(t.figures(row)))
+}
+
+// figures are what stands beside a row's bar: the figure, its ratio, and what
+// went wrong, since who loses messages is cheap.
+func (t *Table) figures(row *Row) string {
+	column := t.Columns[0]
+	text := column.text(column.figure(row))
 	if reference := t.reference(); reference != nil && reference != row {
-		text += "   × " + Column{Digits: 2}.text(ratio(row, reference, column.Key))
+		text += " (" + Column{Digits: 2}.text(ratio(row, reference, column.Key)) + " ×)"
 	}
-	fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\" font-weight=\"%s\" fill=\"#1c1917\">%s</text>\n", end+8, middle+4, weight, html.EscapeString(text))
+	for _, column := range t.Columns {
+		if v := column.figure(row); column.Fault && v > 0 {
+			text += fmt.Sprintf(", %s: %s", column.Name, column.text(v))
+		}
+	}
+	return text
 }

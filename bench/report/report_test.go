@@ -81,7 +81,7 @@ func table() *Table {
 	failed.Errors = []string{"it is broken"}
 	return &Table{
 		Title: "Cost", Note: "Of all.", Reference: "peer",
-		Columns: []Column{{Key: "x", Name: "µs", Digits: 1}, {Key: "bad", Name: "lost", Worst: true}, {Key: "none", Name: "none"}},
+		Columns: []Column{{Key: "x", Name: "µs", Digits: 1}, {Key: "bad", Name: "lost", Fault: true}, {Key: "none", Name: "none"}},
 		Rows:    []*Row{ours, row("peer", 4, 1200, 4), failed},
 		Missing: []string{"another (Debian: another)"},
 	}
@@ -159,7 +159,7 @@ func TestPicture(t *testing.T) {
 	}
 	shown := strings.Join(all, "\n")
 	for _, want := range []string{
-		"All & <some>", "Cost", "µs, less is better; ratios to peer", "ours & <us>", "2.0   × 0.25", "4.0\n", "failed\n–", "req/s, more is better",
+		"All & <some>", "Cost", "µs, less is better; (ratio to “peer”)", "ours & <us>", "2.0 (0.25 ×), lost: 3", "4.0, lost: 1,200\n", "failed\n–", "req/s, more is better",
 	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the picture lacks %q:\n%s", want, shown)

@@ -25,7 +25,8 @@ type Column struct {
 	Name   string // with its unit
 	Digits int    // after the point
 	High   bool   // more is better
-	Worst  bool   // show the highest of all rounds: of things that ought never to happen
+	Worst  bool   // show the highest of all rounds
+	Fault  bool   // ought to be 0: shown as the worst, and in the picture if it is not 0
 }
 
 // A Row is one program, or one way to do the work.
@@ -50,7 +51,7 @@ func (r *Row) values(key string) []float64 {
 // figure is what a column shows of a row; NaN if there is nothing.
 func (c Column) figure(r *Row) float64 {
 	values := r.values(c.Key)
-	if c.Worst && len(values) > 0 {
+	if (c.Worst || c.Fault) && len(values) > 0 {
 		return slices.Max(values)
 	}
 	return median(values)
@@ -130,7 +131,7 @@ func (t *Table) grid() [][]string {
 	head := []string{"", first.Name, "ratio"}
 	for _, column := range t.Columns[1:] {
 		name := column.Name
-		if column.Worst {
+		if column.Worst || column.Fault {
 			name += " (worst)"
 		}
 		head = append(head, name)

