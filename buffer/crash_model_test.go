@@ -135,7 +135,7 @@ func (p *process) start() {
 		}
 		batches, windows = append(batches, b...), append(windows, w...)
 	}
-	Resolve(p.lefts, windows)
+	windows = Resolve(p.lefts, windows)
 	p.lastGen++
 	arena, err := NewArena(512 * PageSize)
 	if err != nil {

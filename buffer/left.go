@@ -250,9 +250,24 @@ func (l *Left) foundBatch(page int) (Found, bool) {
 
 // Resolve finds out, for the windows of all arenas that were left behind,
 // whether the appends that were under way were published. It comes before
-// anything of them is delivered.
-func Resolve(all []*Left, windows []*Window) {
+// anything of them is delivered. It returns those windows that no other has
+// taken the place of.
+func Resolve(all []*Left, windows []*Window) (valid []*Window) {
+	replaced := make(map[replacedWindow]bool)
 	for _, w := range windows {
+		for _, r := range w.entry.replaced() {
+			replaced[r] = true
+		}
+	}
+	for _, w := range windows {
+		if replaced[replacedWindow{w.region.header().id, uint64(w.region.pageOf(w.piece)) + 1}] {
+			w.Close() // cannot be the end of the arena, which is held by its opener
+			continue
+		}
+		valid = append(valid, w)
+	}
+	for _, w := range valid {
+		w.entry.setReplaced([2]replacedWindow{})
 		for i := range w.notes {
 			n := &w.notes[i]
 			if n.at == n.next {
@@ -264,6 +279,7 @@ func Resolve(all []*Left, windows []*Window) {
 			n.at = n.next
 		}
 	}
+	return valid
 }
 
 func wasPublished(all []*Left, n *noteRecord) bool {

@@ -32,7 +32,7 @@ func found(t testing.TB, path string) (*Left, []Found, []*Window) {
 		t.Fatal(err)
 	}
 	batches, windows := l.Find()
-	Resolve([]*Left{l}, windows)
+	windows = Resolve([]*Left{l}, windows)
 	return l, batches, windows
 }
 
@@ -284,7 +284,7 @@ func FuzzLeft(f *testing.F) {
 			return
 		}
 		batches, windows := l.Find()
-		Resolve([]*Left{l}, windows)
+		windows = Resolve([]*Left{l}, windows)
 		damaged := l.Damaged
 		l.Shrink(batches, windows)
 		b := New("access", a.Share(0), Limits{4, 4 * PageSize, time.Hour})

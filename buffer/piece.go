@@ -28,7 +28,7 @@ type descriptor struct {
 	published   uint64 // atomic; bytes<<32 | messages
 	arena       uint64 // with sequence: of a batch that is sealed
 	sequence    uint64
-	place       Place // of a batch that is being written
+	place       Place // of a batch that is being written; of a window, what it replaces
 
 	// names are the sink's name and the key. Where they are longer, they are
 	// the end of the piece.
@@ -66,7 +66,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // begin describes a new piece and makes it one that a replay takes up.
 func (e *descriptor) begin(piece []byte, k kind, fingerprint, birth uint64, first int64, sink, key string) {
-	e.supersedes, e.dropped, e.place = 0, 0, Place{}
+	e.supersedes, e.dropped = 0, 0
+	if k == batchPiece {
+		e.place = Place{}
+	}
 	e.arena, e.sequence = 0, 0
 	e.order, e.kind = uint8(orderOf(cap(piece))), k
 	e.fingerprint, e.birth, e.first, e.last = fingerprint, birth, first, first
@@ -93,6 +96,20 @@ func (e *descriptor) succeed(piece []byte, old *descriptor, oldPiece []byte, old
 	Step("grow")
 	old.free()
 	e.supersedes = 0 // before the old piece becomes anything else
+}
+
+// replacedWindow names a window that another takes the place of: its arena, and
+// its page plus 1; 0: none. The entry of a window has them where that of a
+// batch has its place.
+type replacedWindow struct{ arena, page uint64 }
+
+func (e *descriptor) setReplaced(r [2]replacedWindow) {
+	e.place = Place{r[0].arena, r[0].page, int64(r[1].arena), int64(r[1].page)}
+}
+
+func (e *descriptor) replaced() [2]replacedWindow {
+	p := e.place
+	return [2]replacedWindow{{p.Device, p.Inode}, {uint64(p.Offset), uint64(p.Length)}}
 }
 
 // publish says how much of the piece is whole.

@@ -16,13 +16,14 @@ type Window struct {
 	Source string // whose messages these are
 	Label  string // what else its owner has to know of it
 
-	arena *Arena // nil: it was left behind
-	left  *Left
-	entry *descriptor
-	piece []byte
-	burst *uint64 // atomic; number of the burst<<1, plus 1 while it is not done
-	notes []noteRecord
-	kept  []*Note
+	arena  *Arena // nil: it was left behind
+	left   *Left
+	region *region
+	entry  *descriptor
+	piece  []byte
+	burst  *uint64 // atomic; number of the burst<<1, plus 1 while it is not done
+	notes  []noteRecord
+	kept   []*Note
 }
 
 // noteRecord is a note as it lies in the arena.
@@ -44,6 +45,38 @@ const minWindow = 4
 // NewWindow takes a window of at least n bytes out of what is set aside, or
 // common. The memory is zeroed. Nil: there is no room.
 func (a *Arena) NewWindow(source, label string, n int) *Window {
+	w := a.newWindow(source, label, n)
+	if w != nil {
+		w.activate()
+	}
+	return w
+}
+
+// Resize takes another window for the same messages. A replay does not see it
+// before Replace. Nil: there is no room.
+func (w *Window) Resize(n int) *Window { return w.arena.newWindow(w.Source, w.Label, n) }
+
+// Replace puts a window from Resize in the place of others, with one store, and
+// closes them. What they held was copied.
+func (w *Window) Replace(others ...*Window) {
+	var replaced [2]replacedWindow
+	for i, old := range others {
+		replaced[i] = replacedWindow{old.region.header().id, uint64(old.region.pageOf(old.piece)) + 1}
+	}
+	w.entry.setReplaced(replaced)
+	w.activate()
+	Step("replace")
+	for _, old := range others {
+		old.Close()
+	}
+	w.entry.setReplaced([2]replacedWindow{})
+}
+
+func (w *Window) activate() {
+	w.entry.begin(w.piece[:0], windowPiece, 0, w.arena.births.Add(1), 0, w.Source, w.Label)
+}
+
+func (a *Arena) newWindow(source, label string, n int) *Window {
 	size := PageSize << max(orderOf(n), minWindow)
 	if !a.Reserve(size) {
 		return nil
@@ -59,7 +92,7 @@ func (a *Arena) NewWindow(source, label string, n int) *Window {
 	w.Source, w.Label, w.arena = source, label, a
 	clear(w.piece)
 	w.clearNotes()
-	w.entry.begin(w.piece[:0], windowPiece, 0, a.births.Add(1), 0, source, label)
+	w.entry.setReplaced([2]replacedWindow{})
 	return w
 }
 
@@ -69,7 +102,8 @@ func (r *region) window(page int, order uint8) *Window {
 	n := (1<<order-1)*entrySize/int(unsafe.Sizeof(noteRecord{})) - 1
 	notes := unsafe.Slice((*noteRecord)(spare), n+1)
 	return &Window{
-		entry: &r.table[page], piece: r.piece(page, order),
+		region: r,
+		entry:  &r.table[page], piece: r.piece(page, order),
 		burst: (*uint64)(spare), notes: notes[1:],
 	}
 }

@@ -123,7 +123,11 @@ func closeAll[T io.Closer](files []T) {
 func (p *Program) read(c *child, pipes []*Pipe) {
 	var readers sync.WaitGroup
 	for _, pipe := range pipes {
-		r := NewReader(pipe, p.cfg.Poller, p.cfg.Lines, p.cfg.Output(c.pid, pipe.name))
+		lines := p.cfg.Lines
+		if p.cfg.Window != nil {
+			lines.Window = p.cfg.Window(c.pid, pipe.name)
+		}
+		r := NewReader(pipe, p.cfg.Poller, lines, p.cfg.Output(c.pid, pipe.name))
 		readers.Go(func() { // ends with the pipe, or with abandon
 			err := r.Run(p.abandon)
 			pipe.Close() // even after an error: a full pipe without a reader would hang the child

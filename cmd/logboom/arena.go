@@ -72,7 +72,7 @@ func findLeft(dirs []string, stateDir string, wanted func(owner []byte) bool, lo
 	for _, a := range l.arenas {
 		l.find(a)
 	}
-	buffer.Resolve(l.arenas, l.windows)
+	l.windows = buffer.Resolve(l.arenas, l.windows)
 	return l
 }
 

@@ -46,6 +46,11 @@ sinks = ["gz", "plain"]
 type = "syslog"
 listen = "unixgram://held.sock"
 sinks = ["gz", "plain"]
+[source.fifo]
+type = "fifo"
+path = "fifo"
+when_full = "block"
+sinks = ["gz", "plain"]
 [sink.gz]
 type = "file"
 path = "gz/$source.gz"
@@ -85,9 +90,24 @@ func newKillWorld(t *testing.T, binary string) *killWorld {
 	}
 	port := name.(*unix.SockaddrInet4).Port
 	configure(t, w.dir, fill(killConf, "PORT", port, "RUNTIME", tmpfsDir(t)))
+	w.senders["fifo"] = send("fifo", 20000, toStream(heldFIFO(t, w.dir+"/fifo")))
 	w.senders["udp"] = send("udp", 40000, toDatagrams(t, "udp", fmt.Sprintf("127.0.0.1:%d", port)))
 	w.senders["unixgram"] = send("unixgram", 4000, toDatagrams(t, "unixgram", w.dir+"/held.sock"))
 	return w
+}
+
+// heldFIFO makes a FIFO that has a reader whoever comes and goes.
+func heldFIFO(t *testing.T, path string) *os.File {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { fifo.Close() })
+	return fifo
 }
 
 // run starts a daemon and does not wait for anything.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"logboom/buffer"
 	"logboom/proc"
 	"logboom/sink"
 	"logboom/syslog"
@@ -29,6 +30,8 @@ type feed struct {
 	children []*child // of a program
 
 	left []func() // what is to be taken up before anything is received
+	// takeUpLines takes up text that was read from a pipe; nil: it has none.
+	takeUpLines func(*buffer.Window, lineLabel) error
 
 	stop chan struct{}
 	done chan struct{} // closed when all runs have returned
@@ -252,9 +255,20 @@ func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity Severi
 		Source: f.name, LocalHost: d.host, Zone: time.Local,
 		Priority: userFacility | uint8(severity), Program: []byte(f.name),
 	}
-	reader := proc.NewReader(pipe, d.poller, d.lineConfig(lines), func(b proc.Block) { f.block(o, b) })
+	cfg := d.lineConfig(lines)
+	cfg.Window = d.lineWindow(f.name, lineLabel{})
+	take := func(b proc.Block) { f.block(o, b) }
+	reader := proc.NewReader(pipe, d.poller, cfg, take)
 	f.runs = append(f.runs, reader.Run)
 	f.closers = append(f.closers, pipe)
+	f.takeUpLines = func(w *buffer.Window, _ lineLabel) error {
+		left, err := proc.OpenLeft(lineWindow{w}, cfg, take)
+		if err == nil {
+			left.Lines(time.Now())
+			reader.Resume(left)
+		}
+		return err
+	}
 }
 
 const userFacility = 1 << 3

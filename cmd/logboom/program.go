@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"logboom/buffer"
 	"logboom/proc"
 	"logboom/sink"
 )
@@ -58,6 +59,28 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		proc.Stdout: userFacility | uint8(s.Severity.Stdout),
 		proc.Stderr: userFacility | uint8(s.Severity.Stderr),
 	}
+	output := func(pid int, stream string) func(proc.Block) {
+		o := &sink.Origin{
+			Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
+			Priority: priority[stream], Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
+		}
+		take := func(b proc.Block) { f.block(o, b) }
+		if prefix == nil {
+			return take
+		}
+		return prefix.of(o, i.name).before(take)
+	}
+	// With a prefix a block becomes several: what was done of them cannot be
+	// noted.
+	var window func(pid int, stream string) func(int) proc.Window
+	if prefix == nil {
+		window = func(pid int, stream string) func(int) proc.Window {
+			return d.lineWindow(f.name, lineLabel{stream, pid})
+		}
+		f.takeUpLines = func(w *buffer.Window, label lineLabel) error {
+			return takeUpText(w, d.lineConfig(s.Lines), output(label.pid, label.stream))
+		}
+	}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
 		User: s.User.credential(), Umask: s.Umask.mask(), Nice: s.Nice, Limits: s.Rlimits.list(),
@@ -66,17 +89,7 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
-		Output: func(pid int, stream string) func(proc.Block) {
-			o := &sink.Origin{
-				Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
-				Priority: priority[stream], Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
-			}
-			take := func(b proc.Block) { f.block(o, b) }
-			if prefix == nil {
-				return take
-			}
-			return prefix.of(o, i.name).before(take)
-		},
+		Output: output, Window: window,
 	}
 }
 

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"logboom/buffer"
+	"logboom/proc"
 	"logboom/sink"
 	"logboom/syslog"
 )
@@ -36,15 +40,67 @@ func windowOf(w *buffer.Window) syslog.Window {
 	return w
 }
 
+// lineWindow is a window that a pipe is read into, as package proc wants it.
+type lineWindow struct{ *buffer.Window }
+
+func (w lineWindow) Resize(n int) proc.Window {
+	if other := w.Window.Resize(n); other != nil {
+		return lineWindow{other}
+	}
+	return nil
+}
+
+func (w lineWindow) Replace(others ...proc.Window) {
+	var replaced []*buffer.Window
+	for _, o := range others {
+		replaced = append(replaced, o.(lineWindow).Window)
+	}
+	w.Window.Replace(replaced...)
+}
+
+// lineLabel is what the label of such a window says, behind labelLines: which
+// pipe of which process of a program it was.
+type lineLabel struct {
+	stream string
+	pid    int
+}
+
+const labelLines = "lines"
+
+func (l lineLabel) String() string { return fmt.Sprintf("%s %s %d", labelLines, l.stream, l.pid) }
+
+// parseLabel reads a label. False: it is none of a pipe's.
+func parseLabel(text string) (l lineLabel, ok bool) {
+	words := strings.Split(text, " ")
+	if len(words) != 3 || words[0] != labelLines {
+		return l, false
+	}
+	var err error
+	l.stream = words[1]
+	l.pid, err = strconv.Atoi(words[2])
+	return l, err == nil
+}
+
+// lineWindow gives the reader of a pipe parts of the arena.
+func (d *daemon) lineWindow(source string, label lineLabel) func(int) proc.Window {
+	return func(n int) proc.Window {
+		if w := d.arena.NewWindow(source, label.String(), n); w != nil {
+			return lineWindow{w}
+		}
+		return nil
+	}
+}
+
 // adoptWindow sees to it that what had been received, but was not with all
 // sinks, gets there: by the source of the same name, before it receives
 // anything. Of a source that is gone, it goes to a file in the state
 // directory.
 func (d *daemon) adoptWindow(w *buffer.Window, recovered map[string]*outlet) error {
-	if !w.IsOpen() {
+	label, isLines := parseLabel(w.Label)
+	if !isLines && !w.IsOpen() || isLines && !proc.HoldsText(lineWindow{w}) {
 		return w.Close()
 	}
-	f, o := d.feeds[w.Source], &sink.Origin{Source: w.Source, LocalHost: d.host, Zone: time.Local}
+	f := d.feeds[w.Source]
 	if f == nil {
 		to, err := d.recovered(recovered, w.Source)
 		if err != nil {
@@ -52,30 +108,55 @@ func (d *daemon) adoptWindow(w *buffer.Window, recovered map[string]*outlet) err
 		}
 		f = &feed{input: d.newInput(w.Source)}
 		f.setEdges([]*edge{{Edge: to.Edge(-1, d.giveUp)}})
-		f.takeUp(w, o, true)
+		d.takeUp(f, w, label, isLines)
 		return nil
 	}
-	raw := false
-	if s, ok := f.section.(SyslogSource); ok {
-		raw, o.Zone = s.Format == "raw", s.Timezone
-	}
-	f.left = append(f.left, func() { f.takeUp(w, o, raw) })
+	f.left = append(f.left, func() { d.takeUp(f, w, label, isLines) })
 	return nil
 }
 
-// takeUp takes the messages of a window that was left behind to the sinks that
-// do not have them.
-func (f *feed) takeUp(w *buffer.Window, o *sink.Origin, raw bool) {
+// takeUp takes what a window holds that was left behind to the sinks that do
+// not have it.
+func (d *daemon) takeUp(f *feed, w *buffer.Window, label lineLabel, isLines bool) {
+	o := &sink.Origin{Source: w.Source, LocalHost: d.host, Zone: time.Local}
+	var err error
+	switch {
+	case isLines && f.takeUpLines != nil:
+		err = f.takeUpLines(w, label)
+	case isLines:
+		err = takeUpText(w, proc.LineConfig{}, func(b proc.Block) { f.block(o, b) })
+	default:
+		err = f.takeUpDatagrams(w, o)
+	}
+	if err != nil {
+		f.log.Error().Err(err).Msg("what was being received when the daemon was killed cannot be taken up")
+		w.Close()
+	}
+}
+
+// takeUpText takes up lines of a pipe that nobody reads any more.
+func takeUpText(w *buffer.Window, cfg proc.LineConfig, take func(proc.Block)) error {
+	left, err := proc.OpenLeft(lineWindow{w}, cfg, take)
+	if err == nil {
+		left.Lines(time.Now())
+		left.Finish(time.Now())
+	}
+	return err
+}
+
+func (f *feed) takeUpDatagrams(w *buffer.Window, o *sink.Origin) error {
+	raw := true
+	if s, ok := f.section.(SyslogSource); ok {
+		raw, o.Zone = s.Format == "raw", s.Timezone
+	}
 	ms, err := syslog.LeftDatagrams(w.Memory(), raw, time.Now())
 	if err != nil {
-		f.log.Error().Err(err).Msg("what was being received when the daemon was killed is lost")
+		return err
 	}
 	if len(ms) > 0 {
 		f.messages(o, ms, w)
 		f.log.Info().Int("messages", len(ms)).Msg("taking up what was being received")
 	}
 	w.End()
-	if err := w.Close(); err != nil {
-		f.log.Error().Err(err).Msg("closing a window")
-	}
+	return w.Close()
 }
