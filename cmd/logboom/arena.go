@@ -32,40 +32,43 @@ type leftovers struct {
 	generation uint64 // the highest
 }
 
-// findLeft opens the arenas in some folders whose owners are wanted, the
-// oldest first. One that cannot be opened is kept aside: it never holds up the
-// start.
-func findLeft(dirs []string, stateDir string, wanted func(owner []byte) bool, log zerolog.Logger) *leftovers {
-	l := &leftovers{log: log, stateDir: stateDir}
-	ids := make(map[uint64]bool)
+// arenasIn lists the arenas in some folders.
+func arenasIn(log zerolog.Logger, dirs ...string) (all []string) {
 	for _, dir := range dirs {
 		paths, err := buffer.LeftIn(dir)
 		if err != nil {
 			log.Error().Err(err).Msg("cannot look for what was left behind")
 		}
-		for _, path := range paths {
-			a, err := buffer.OpenLeft(path)
-			switch {
-			case errors.Is(err, buffer.ErrInUse):
-			case errors.Is(err, buffer.ErrEmpty):
-				if err := os.Remove(path); err != nil {
-					log.Error().Err(err).Msg("cannot remove an arena")
-				}
-			case err != nil:
-				l.setAside(path, err)
-			case !wanted(a.Owner()):
-				a.Close()
-			case ids[a.ID()]:
-				// A copy in the state directory, and the process was killed
-				// before it had removed the original.
-				if err := errors.Join(os.Remove(path), a.Close()); err != nil {
-					log.Error().Err(err).Msg("cannot remove an arena")
-				}
-			default:
-				ids[a.ID()] = true
-				l.generation = max(l.generation, a.Generation())
-				l.arenas = append(l.arenas, a)
-			}
+		all = append(all, paths...)
+	}
+	return all
+}
+
+// findLeft opens those arenas whose owners are wanted, and finds what they
+// hold, the oldest first. One that cannot be opened is kept aside: it never
+// holds up the start.
+func findLeft(paths []string, stateDir string, wanted func(owner []byte) bool, log zerolog.Logger) *leftovers {
+	l := &leftovers{log: log, stateDir: stateDir}
+	ids := make(map[uint64]bool)
+	for _, path := range paths {
+		a, err := buffer.OpenLeft(path)
+		switch {
+		case errors.Is(err, buffer.ErrInUse):
+		case errors.Is(err, buffer.ErrEmpty):
+			l.remove(path)
+		case err != nil:
+			l.setAside(path, err)
+		case !wanted(a.Owner()):
+			a.Close()
+		case ids[a.ID()]:
+			// A copy in the state directory, and the process was killed before
+			// it had removed the original.
+			l.remove(path)
+			a.Close()
+		default:
+			ids[a.ID()] = true
+			l.generation = max(l.generation, a.Generation())
+			l.arenas = append(l.arenas, a)
 		}
 	}
 	slices.SortStableFunc(l.arenas, func(a, b *buffer.Left) int { return cmp.Compare(a.Generation(), b.Generation()) })
@@ -74,6 +77,12 @@ func findLeft(dirs []string, stateDir string, wanted func(owner []byte) bool, lo
 	}
 	l.windows = buffer.Resolve(l.arenas, l.windows)
 	return l
+}
+
+func (l *leftovers) remove(path string) {
+	if err := os.Remove(path); err != nil {
+		l.log.Error().Err(err).Msg("cannot remove an arena")
+	}
 }
 
 // find adds what an arena holds.
@@ -135,7 +144,7 @@ func (d *daemon) findArenas() error {
 	if d.plain {
 		return d.findPlain()
 	}
-	d.left = findLeft([]string{d.conf.RuntimeDir, d.conf.StateDir}, d.conf.StateDir, func([]byte) bool { return true }, d.log)
+	d.left = findLeft(arenasIn(d.log, d.conf.RuntimeDir, d.conf.StateDir), d.conf.StateDir, func([]byte) bool { return true }, d.log)
 	return d.openArena(d.conf.RuntimeDir, d.conf.Memory.Cap)
 }
 

@@ -14,6 +14,7 @@ import (
 	"logboom/buffer"
 	"logboom/drain"
 	"logboom/proc"
+	"logboom/sink"
 )
 
 // daemon is everything that `logboom run` runs. Messages go from its feeds to
@@ -24,7 +25,9 @@ type daemon struct {
 	own       *ownLog
 	host      string
 	arena     *buffer.Arena
-	left      *leftovers // of processes before this one
+	left      *leftovers    // of processes before this one
+	owner     []byte        // what a plain daemon's arena says of it
+	sinks     []sink.Config // besides those of the config
 	poller    *drain.Poller
 	family    *proc.Family // of all programs
 	inherited inherited
@@ -69,7 +72,7 @@ func (d *daemon) open(conf *Config) (err error) {
 		return err
 	}
 	d.family = proc.NewFamily(d.groupsPath(), d.log)
-	for _, c := range confs {
+	for _, c := range append(confs, d.sinks...) {
 		d.outlets[c.Name] = d.openOutlet(c, full[c.Name])
 	}
 	for _, section := range sections(conf) {

@@ -23,6 +23,14 @@ type plainOwner struct {
 
 func ownerOf(s *FileSink) plainOwner { return plainOwner{s.Path, s.Compress, s.Level, s.Mode} }
 
+func (o plainOwner) text() []byte {
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return text
+}
+
 // parseOwner reads what an arena says. False: it is not of pipe or exec.
 func parseOwner(text []byte) (o plainOwner, ok bool) {
 	err := json.Unmarshal(text, &o)
@@ -77,20 +85,13 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// findPlain is findArenas of pipe and exec. They take up what one that wrote
-// to the same file has left behind. Without a place for an arena they go on,
-// and what is in memory ends with them.
+// findPlain is findArenas of pipe, exec and recover. The first two take up what
+// one that wrote to the same file has left behind. Without a place for an arena
+// they go on, and what is in memory ends with them.
 func (d *daemon) findPlain() error {
-	own := ownerOf(&d.conf.Files[0])
 	err := makePrivate(d.conf.RuntimeDir)
 	if d.left == nil {
-		d.left = &leftovers{log: d.log}
-		if err == nil {
-			d.left = findLeft([]string{d.conf.RuntimeDir, d.conf.StateDir}, d.conf.StateDir, func(owner []byte) bool {
-				o, ok := parseOwner(owner)
-				return ok && o.Path == own.Path
-			}, d.log)
-		}
+		d.left = d.findOwn()
 	}
 	if err == nil {
 		err = d.openArena(d.conf.RuntimeDir, d.conf.Memory.Cap)
@@ -100,9 +101,18 @@ func (d *daemon) findPlain() error {
 		d.arena, err = buffer.NewArena(d.conf.Memory.Cap)
 		return err
 	}
-	text, err := json.Marshal(own)
-	if err == nil && !d.arena.SetOwner(text) {
-		d.log.Warn().Msg("the path is too long to be kept with what outlives a kill; logboom recover will not find it")
+	if !d.arena.SetOwner(d.owner) {
+		d.log.Warn().Msg("the path is too long to be kept with what outlives a kill: logboom recover cannot deliver that")
 	}
-	return err
+	return nil
+}
+
+// findOwn looks for what was left behind by those that wrote to the same file.
+func (d *daemon) findOwn() *leftovers {
+	own := ownerOf(&d.conf.Files[0])
+	d.owner = own.text()
+	return findLeft(arenasIn(d.log, d.conf.RuntimeDir, d.conf.StateDir), d.conf.StateDir, func(owner []byte) bool {
+		o, ok := parseOwner(owner)
+		return ok && o.Path == own.Path
+	}, d.log)
 }

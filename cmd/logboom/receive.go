@@ -102,7 +102,10 @@ func (d *daemon) adoptWindow(w *buffer.Window, recovered map[string]*outlet) err
 	}
 	f := d.feeds[w.Source]
 	if f == nil {
-		to, err := d.recovered(recovered, w.Source)
+		to, err := d.outlets["file"], error(nil)
+		if to == nil || !d.plain {
+			to, err = d.recovered(recovered, w.Source)
+		}
 		if err != nil {
 			return err
 		}
