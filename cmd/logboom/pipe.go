@@ -62,6 +62,9 @@ func (t *toFile) config(flags *pflag.FlagSet) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--mode: %w", err)
 	}
+	if !flags.Changed("memory") {
+		t.memory = max(t.memory, 4*t.buffer)
+	}
 	if t.messages < 1 || t.buffer < 4<<10 || t.memory < 4*t.buffer || t.memory < 4<<20 || t.flush <= 0 {
 		return nil, fmt.Errorf("--messages must be 1 or more, --buffer 4KiB or more, --memory 4MiB and four times --buffer or more, --flush over 0")
 	}
