@@ -51,7 +51,7 @@ func TestCrashModel(t *testing.T) {
 		}
 		defer os.RemoveAll(sub)
 		w := &world{dir: sub, files: make(map[string]*bytes.Buffer)}
-		for range rapid.IntRange(1, 6).Draw(t, "kills") {
+		for range rapid.IntRange(1, 4).Draw(t, "kills") {
 			w.live(t, rapid.IntRange(1, 150).Draw(t, "steps"))
 		}
 		w.live(t, 0)
@@ -137,7 +137,7 @@ func (p *process) start() {
 	}
 	windows = Resolve(p.lefts, windows)
 	p.lastGen++
-	arena, err := NewArena(512 * PageSize)
+	arena, err := NewArena(256 * PageSize)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (p *process) start() {
 	p.arena = arena
 	limits := Limits{Messages: rapid.IntRange(2, 9).Draw(p.t, "messages"), Bytes: 8 * PageSize, Flush: time.Hour}
 	for _, name := range modelSinks {
-		p.buffers[name] = New(name, arena.Share(200*PageSize), limits)
+		p.buffers[name] = New(name, arena.Share(100*PageSize), limits)
 	}
 	for _, f := range batches {
 		p.buffers[f.Sink].Adopt(f, nil)

@@ -28,6 +28,7 @@ type child struct {
 	started time.Time
 	exited  chan struct{} // closed once it is reaped: then cmd.ProcessState is set
 	drained chan struct{} // closed once its pipes are read to the end
+	ready   *readiness    // nil: it has only to live for StartWait
 }
 
 // start runs the command with its own pipes and process group.
@@ -44,6 +45,33 @@ func (p *Program) start() (*child, error) {
 		cmd.Stdin = p.cfg.Stdin
 	}
 	c := &child{cmd: cmd, exited: make(chan struct{}), drained: make(chan struct{})}
+	if p.cfg.Ready != nil {
+		if c.ready, err = p.newReadiness(cmd); err != nil {
+			return nil, err
+		}
+	}
+	pipes, err := p.launch(c)
+	if err != nil {
+		if c.ready != nil {
+			c.ready.close()
+		}
+		return nil, err
+	}
+	c.pid = c.cmd.Process.Pid
+	if c.ready != nil {
+		c.ready.watch(p, c)
+	}
+	p.goroutines.Go(func() { // ends with the child
+		c.cmd.Wait() // what it says is in ProcessState
+		p.cfg.Family.reaped(c.pid)
+		close(c.exited)
+	})
+	p.read(c, pipes)
+	return c, nil
+}
+
+// launch starts the child and returns the pipes to read from.
+func (p *Program) launch(c *child) ([]*Pipe, error) {
 	pipes, writers, err := p.openPipes()
 	if err != nil {
 		return nil, err
@@ -56,14 +84,7 @@ func (p *Program) start() (*child, error) {
 		closeAll(pipes)
 		return nil, err
 	}
-	c.pid = c.cmd.Process.Pid
-	p.goroutines.Go(func() { // ends with the child
-		c.cmd.Wait() // what it says is in ProcessState
-		p.cfg.Family.reaped(c.pid)
-		close(c.exited)
-	})
-	p.read(c, pipes)
-	return c, nil
+	return pipes, nil
 }
 
 // command prepares a command to be run as the program is: its directory,
@@ -123,11 +144,14 @@ func closeAll[T io.Closer](files []T) {
 func (p *Program) read(c *child, pipes []*Pipe) {
 	var readers sync.WaitGroup
 	for _, pipe := range pipes {
-		lines := p.cfg.Lines
+		lines, handler := p.cfg.Lines, p.cfg.Output(c.pid, pipe.name)
 		if p.cfg.Window != nil {
 			lines.Window = p.cfg.Window(c.pid, pipe.name)
 		}
-		r := NewReader(pipe, p.cfg.Poller, lines, p.cfg.Output(c.pid, pipe.name))
+		if c.ready != nil && p.cfg.Ready.Line != nil {
+			handler = c.ready.in(p.cfg.Ready.Line, handler)
+		}
+		r := NewReader(pipe, p.cfg.Poller, lines, handler)
 		readers.Go(func() { // ends with the pipe, or with abandon
 			err := r.Run(p.abandon)
 			pipe.Close() // even after an error: a full pipe without a reader would hang the child

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	case "adopt":
 		adopt()
 		return
+	case "notify":
+		note()
+		return
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -80,7 +80,7 @@ func (p *Program) orderLocked(want, again bool) {
 }
 
 // Wait waits until the order has been carried out: a program to stop has
-// stopped, one to start has lived for StartWait. Its first failure to do so is
+// stopped, one to start has lived for StartWait, or is ready. Its first failure to do so is
 // the error, whether it is tried again or not. [ErrRunning] and
 // [ErrNotRunning] say that there was nothing to do.
 func (o *Order) Wait(ctx context.Context) error {
@@ -172,10 +172,10 @@ func (p *Program) Status() Status {
 }
 
 // Begun waits until the program has made its first attempt to start, if it is
-// to start by itself.
+// to start by itself and does not wait for what it depends on.
 func (p *Program) Begun(ctx context.Context) {
 	p.mu.Lock()
-	done := func() bool { return p.child != nil || p.status.Exit != "" || !p.want }
+	done := func() bool { return p.child != nil || p.status.Exit != "" || !p.want || p.waiting }
 	for !done() {
 		changed := p.changed
 		p.mu.Unlock()

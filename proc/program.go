@@ -44,9 +44,11 @@ type Config struct {
 	User *syscall.Credential
 
 	Autostart    bool
+	Gate         <-chan struct{} // closed when what it depends on is up; until then Autostart waits; nil: nothing
 	Autorestart  Restart
 	ExitCodes    []int         // expected ones
 	StartWait    time.Duration // a program that lives so long has started (startsecs)
+	Ready        *Ready        // it has started when this says so, instead; nil: StartWait
 	StartRetries int           // quick failures in a row that are tried again; -1: all
 	Backoff      Backoff
 
@@ -84,6 +86,7 @@ type Program struct {
 	mu      sync.Mutex // guards the fields below
 	want    bool       // it shall run
 	again   bool       // it shall stop first
+	waiting bool       // for Gate
 	status  Status
 	starts  int           // attempts, and so the number of the last one
 	up      int           // the last one that lived for StartWait
@@ -134,6 +137,7 @@ func New(cfg Config) (*Program, error) {
 		ended:   make(chan struct{}),
 		changed: make(chan struct{}),
 		want:    cfg.Autostart,
+		waiting: cfg.Gate != nil,
 	}, nil
 }
 
@@ -175,6 +179,7 @@ func cause(err error) error {
 // (but for 2 s at most after the exit, if a grandchild holds them) and
 // returns. A Program runs once, by Run or by Exec.
 func (p *Program) Run(stop <-chan struct{}) {
+	p.await(stop)
 	for !closed(stop) {
 		if p.begin() {
 			p.cycle(stop)
@@ -217,82 +222,109 @@ func (p *Program) end() {
 	close(p.ended)
 }
 
+// verdict is why a run is over.
+type verdict int
+
+const (
+	itEnded verdict = iota
+	ordered
+	late // it was not ready in time
+)
+
 // cycle is one run of the program and the delay after it.
 func (p *Program) cycle(stop <-chan struct{}) {
-	var end ending
 	c, err := p.start()
 	if err != nil {
-		end.code = -1
-	} else {
-		p.enter(c)
-		p.log.Info().Int("pid", c.pid).Msg("started")
-		up, ordered := p.watch(c, stop)
-		if ordered {
-			p.setState(Stopping)
-			c.halt(&p.cfg)
-		}
-		end = ending{up: up, code: c.cmd.ProcessState.ExitCode(), ran: time.Since(c.started)}
-		c.settle()
-		if ordered {
-			p.stopped(c, end)
-			return
-		}
+		p.pause(p.crashed("cannot be started", 0, err.Error(), ending{code: -1}), stop)
+		return
 	}
-	p.pause(p.crashed(c, err, end), stop)
+	p.enter(c)
+	p.log.Info().Int("pid", c.pid).Msg("started")
+	up, why := p.watch(c, stop)
+	if why != itEnded {
+		p.setState(Stopping)
+		c.halt(&p.cfg)
+	}
+	end := ending{up: up, code: c.cmd.ProcessState.ExitCode(), ran: time.Since(c.started)}
+	c.settle()
+	if why == itEnded && !end.up && c.ready.isTold() { // its last lines said so
+		end.up = true
+		p.setState(Running)
+	}
+	exit := c.cmd.ProcessState.String()
+	switch why {
+	case ordered:
+		p.stopped(c.pid, exit, end)
+		return
+	case late:
+		end.code = -1 // however it took the stop signal
+		exit = fmt.Sprintf("not ready within %v: %s", p.cfg.Ready.Timeout, exit)
+	}
+	p.pause(p.crashed("ended", c.pid, exit, end), stop)
 }
 
-// watch waits for the child to exit (up says whether it lived for StartWait)
-// or for an order to stop it.
-func (p *Program) watch(c *child, stop <-chan struct{}) (up, ordered bool) {
-	timer := time.NewTimer(p.cfg.StartWait)
+// watch waits for the child to exit, for an order to stop it, or for the end
+// of the time that it has to get ready. up says whether it has started: it was
+// ready, or has lived for StartWait.
+func (p *Program) watch(c *child, stop <-chan struct{}) (up bool, why verdict) {
+	wait := p.cfg.StartWait
+	var ready <-chan struct{} // nil: never
+	if c.ready != nil {
+		wait, ready = p.cfg.Ready.Timeout, c.ready.told
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	if up = p.cfg.StartWait <= 0; up {
+	started := func() {
+		up, ready = true, nil
 		p.setState(Running)
+	}
+	if c.ready == nil && wait <= 0 {
+		started()
 	}
 	for {
 		select {
 		case <-c.exited:
-			return up, false
+			return up, itEnded
+		case <-ready:
+			p.log.Info().Int("pid", c.pid).Stringer("after", round(time.Since(c.started))).Msg("ready")
+			started()
 		case <-timer.C:
-			up = true
-			p.setState(Running)
+			switch {
+			case c.ready == nil:
+				started()
+			case !up:
+				return false, late
+			}
 		case <-stop:
-			return up, true
+			return up, ordered
 		case <-p.kick:
 			if want, again := p.wanted(); !want || again {
-				return up, true
+				return up, ordered
 			}
 		}
 	}
 }
 
 // stopped is the end of a run that was ordered.
-func (p *Program) stopped(c *child, end ending) {
-	exit := c.cmd.ProcessState.String()
-	p.log.Info().Int("pid", c.pid).Str("exit", exit).Stringer("ran", round(end.ran)).Msg("stopped")
+func (p *Program) stopped(pid int, exit string, end ending) {
+	p.log.Info().Int("pid", pid).Str("exit", exit).Stringer("ran", round(end.ran)).Msg("stopped")
 	p.restarts.forget()
 	p.leave(exit, Stopped)
 }
 
-// crashed is the end of a run that was not ordered, or of an attempt that failed
-// with err: one line in the log, and the delay before the next start.
-func (p *Program) crashed(c *child, err error, end ending) time.Duration {
+// crashed is the end of a run that was not ordered, or of an attempt that led
+// to none (pid is 0): one line in the log, and the delay before the next start.
+func (p *Program) crashed(msg string, pid int, exit string, end ending) time.Duration {
 	next, delay := p.restarts.after(end)
-	level, msg := zerolog.WarnLevel, "ended"
-	exit := ""
-	if err != nil {
-		exit, msg = err.Error(), "cannot be started"
-	} else {
-		exit = c.cmd.ProcessState.String()
-	}
+	level := zerolog.WarnLevel
 	if next == Fatal {
 		level, msg = zerolog.ErrorLevel, msg+" too often: gave up"
 	} else if p.restarts.expected(end) {
 		level = zerolog.InfoLevel
 	}
 	line := p.log.WithLevel(level).Str("exit", exit).Stringer("ran", round(end.ran))
-	if c != nil {
-		line.Int("pid", c.pid)
+	if pid != 0 {
+		line.Int("pid", pid)
 	}
 	if next == Backingoff {
 		line.Stringer("restart_in", round(delay))

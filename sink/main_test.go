@@ -255,6 +255,9 @@ func filesBelow(t testing.TB, folder string) (paths []string) {
 				t.Errorf("%s is empty", path)
 			}
 		}
+		if os.IsNotExist(err) {
+			return nil // removed since the folder was read
+		}
 		return err
 	})
 	if err != nil {

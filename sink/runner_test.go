@@ -309,7 +309,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// giveUp ends the runner, after one more try for what waits.
+// Close lets what waits be tried at once; giveUp ends the runner, after one
+// more try.
 func TestGiveUp(t *testing.T) {
 	retry := Backoff{Min: time.Hour, Max: time.Hour}
 	for _, works := range []bool{false, true} {
@@ -327,11 +328,11 @@ func TestGiveUp(t *testing.T) {
 			s.Close()
 			synctest.Wait()
 			close(s.giveUp)
-			left, want := <-s.done, 2
+			left, want, tries := <-s.done, 2, 3
 			if works {
-				want = 0
+				want, tries = 0, 2
 			}
-			if left != want || s.Status().Buffered != uint64(want) || h.closed != 1 || h.tries[1] != 2 {
+			if left != want || s.Status().Buffered != uint64(want) || h.closed != 1 || h.tries[1] != tries {
 				t.Errorf("works %v: %d left, %+v, closed %d, tries %d", works, left, s.Status(), h.closed, h.tries[1])
 			}
 			checkBalance(t, s.Status())

@@ -150,7 +150,9 @@ type Program struct {
 	ProcessName    string            `toml:"process_name"`
 	NumProcs       int               `toml:"numprocs" min:"1" max:"1000"`
 	NumProcsStart  int               `toml:"numprocs_start" min:"0" max:"100000"`
-	Priority       int               `toml:"priority"` // lower ones start first and stop last
+	Priority       int               `toml:"priority"`             // lower ones start first and stop last
+	DependsOn      []string          `toml:"depends_on,omitempty"` // programs that are up before it starts
+	Ready          Ready             `toml:"ready,omitempty"`
 	Autostart      bool              `toml:"autostart"`
 	Autorestart    string            `toml:"autorestart" enum:"unexpected true false"`
 	ExitCodes      []int             `toml:"exitcodes" min:"0" max:"255"`
@@ -171,6 +173,15 @@ type Program struct {
 	Sinks    []string       `toml:"sinks,omitempty"`
 	Stdout   []string       `toml:"stdout"`
 	Stderr   []string       `toml:"stderr,omitempty"`
+}
+
+// Ready is how a program tells that it is ready: by one of Line, TCP and
+// Notify. A Timeout of 0: there is nothing to tell.
+type Ready struct {
+	Line    *regexp.Regexp `toml:"line,omitempty"`
+	TCP     string         `toml:"tcp,omitempty"` // host:port; may hold %(name)s
+	Notify  bool           `toml:"notify,omitempty"`
+	Timeout time.Duration  `toml:"timeout,omitempty" min:"1ms"`
 }
 
 // Backoff is the delay between restarts: from Min to Max, and back to Min

@@ -30,6 +30,7 @@ func (d *decoder) references(sources, programs, sinks []section) {
 			d.errorf(s.at, "no source feeds this sink")
 		}
 	}
+	d.dependencies(programs)
 	if len(taken) == 0 && len(d.errs) == 0 {
 		d.errs = append(d.errs, Error{File: d.files[0], Text: "there is neither a source nor a program"})
 	}

@@ -333,7 +333,8 @@ func withoutRoute(section any) any {
 		s.Sinks, s.WhenFull = nil, WhenFull{}
 		return s
 	case Program:
-		s.Sinks, s.Stdout, s.Stderr, s.WhenFull, s.Priority = nil, nil, nil, WhenFull{}, 0
+		s.Sinks, s.Stdout, s.Stderr, s.WhenFull = nil, nil, nil, WhenFull{}
+		s.Priority, s.DependsOn = 0, nil
 		return s
 	}
 	return section

@@ -104,7 +104,7 @@ func meant(name, program, process string) bool {
 	return name == "all" || name == program || name == process
 }
 
-// levels divides targets by priority, lowest first.
+// levels divides targets by the order of their starts.
 func levels(targets []target) [][]target {
 	var feeds []*feed
 	for _, t := range targets {
@@ -113,7 +113,7 @@ func levels(targets []target) [][]target {
 		}
 	}
 	var list [][]target
-	for _, equals := range byPriority(feeds) {
+	for _, equals := range inOrder(feeds) {
 		var level []target
 		for _, t := range targets {
 			if slices.Contains(equals, t.feed) {

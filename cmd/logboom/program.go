@@ -40,8 +40,18 @@ func (d *daemon) openProgram(f *feed, s Program) error {
 			return err
 		}
 	}
+	var gate chan struct{}
+	if len(s.DependsOn) > 0 {
+		gate = make(chan struct{})
+		f.runs = append(f.runs, func(stop <-chan struct{}) error {
+			d.openGate(f, gate, stop)
+			return nil
+		})
+	}
 	for _, i := range instances {
-		p, err := proc.New(d.processConfig(f, &s, i, prefix))
+		cfg := d.processConfig(f, &s, i, prefix)
+		cfg.Gate = gate
+		p, err := proc.New(cfg)
 		if err != nil {
 			return err
 		}
@@ -85,7 +95,7 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
 		User: s.User.credential(), Umask: s.Umask.mask(), Nice: s.Nice, Limits: s.Rlimits.list(),
 		RedirectStderr: s.RedirectStderr, Stdin: d.stdin, Autostart: s.Autostart, Autorestart: restartRules[s.Autorestart],
-		ExitCodes: s.ExitCodes, StartWait: s.StartWait, StartRetries: s.StartRetries,
+		ExitCodes: s.ExitCodes, StartWait: s.StartWait, Ready: s.Ready.forProcess(i.readyTCP), StartRetries: s.StartRetries,
 		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
@@ -103,9 +113,10 @@ func (d *daemon) groupsPath() string {
 }
 
 // startPrograms starts programs, each priority after the one before has made
-// its first attempts. It does not wait for them to be up.
+// its first attempts. It does not wait for them to be up: what depends on that
+// waits by itself.
 func (d *daemon) startPrograms(programs []*feed) {
-	for _, equals := range byPriority(programs) {
+	for _, equals := range inOrder(programs) {
 		for _, f := range equals {
 			f.start(d.ended)
 		}
@@ -117,31 +128,16 @@ func (d *daemon) startPrograms(programs []*feed) {
 	}
 }
 
-// endPrograms stops the programs in the reverse order of their start, each
-// priority after the one before has ended.
+// endPrograms stops the programs in the reverse order of their start, what
+// depends on others before them.
 func (d *daemon) endPrograms() {
 	d.mu.Lock()
 	feeds := slices.Collect(maps.Values(d.feeds))
 	d.mu.Unlock()
-	for _, equals := range slices.Backward(byPriority(feeds)) {
+	for _, equals := range slices.Backward(inOrder(feeds)) {
 		d.endFeeds(func(f *feed) bool { return slices.Contains(equals, f) })
 	}
 	d.family.Close()
-}
-
-// byPriority lists the feeds of programs by their priority, lowest first.
-func byPriority(feeds []*feed) [][]*feed {
-	by := make(map[int][]*feed)
-	for _, f := range feeds {
-		if s, ok := f.section.(Program); ok {
-			by[s.Priority] = append(by[s.Priority], f)
-		}
-	}
-	var list [][]*feed
-	for _, priority := range slices.Sorted(maps.Keys(by)) {
-		list = append(list, by[priority])
-	}
-	return list
 }
 
 // credential is nil for the user that the daemon runs as: as supervisord does,

@@ -19,6 +19,7 @@ type instanceOf struct {
 	directory   string   // absolute, or "" for the daemon's
 	environment []string // KEY=VALUE, sorted
 	reload      []string // reload_command
+	readyTCP    string   // ready.tcp
 }
 
 // keyError is an error of one key of a section.
@@ -76,6 +77,12 @@ func (p *Program) instance(x expander) (i instanceOf, err error) {
 	}
 	if i.reload, err = x.expandAll(p.ReloadCommand); err != nil {
 		return i, &keyError{"reload_command", err}
+	}
+	if i.readyTCP, err = x.expand(p.Ready.TCP); err == nil && i.readyTCP != "" {
+		err = checkHostPort(i.readyTCP)
+	}
+	if err != nil {
+		return i, &keyError{"ready.tcp", err}
 	}
 	if i.directory, err = x.expand(p.Directory); err == nil && i.directory != "" && !filepath.IsAbs(i.directory) {
 		err = fmt.Errorf("%q does not begin with /", i.directory)

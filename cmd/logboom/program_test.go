@@ -193,18 +193,23 @@ func TestPrefixAllocs(t *testing.T) {
 	}
 }
 
-// The order of priorities, and who shares one.
-func TestByPriority(t *testing.T) {
+// The order of priorities, who shares one, and that nothing comes before what
+// it depends on.
+func TestInOrder(t *testing.T) {
 	var feeds []*feed
-	for name, priority := range map[string]int{"a": 999, "b": -1, "c": 999, "d": 5} {
-		feeds = append(feeds, &feed{input: &input{name: name}, section: Program{Name: name, Priority: priority}})
+	for name, priority := range map[string]int{"a": 999, "b": -1, "c": 999, "d": 5, "needs-a": 1, "needs-it": 1} {
+		s := Program{Name: name, Priority: priority}
+		if needed, ok := map[string]string{"needs-a": "a", "needs-it": "needs-a"}[name]; ok {
+			s.DependsOn = []string{needed, "b", "not here"}
+		}
+		feeds = append(feeds, &feed{input: &input{name: name}, section: s})
 	}
 	feeds = append(feeds, &feed{input: &input{name: "s"}, section: FIFOSource{}})
 	var got []int
-	for _, level := range byPriority(feeds) {
+	for _, level := range inOrder(feeds) {
 		got = append(got, len(level))
 	}
-	if fmt.Sprint(got) != "[1 1 2]" || byPriority(feeds)[0][0].name != "b" || byPriority(feeds)[1][0].name != "d" {
+	if fmt.Sprint(got) != "[1 1 2 1 1]" || inOrder(feeds)[0][0].name != "b" || inOrder(feeds)[3][0].name != "needs-a" {
 		t.Errorf("levels of %v", got)
 	}
 }

@@ -126,7 +126,7 @@ func sameSink(a, b sink.Config) bool {
 // successor starts.
 func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[string]*outlet) (settled *sync.WaitGroup) {
 	feeds := make(map[string]*feed)
-	var retired []*feed
+	var retired, added []*feed
 	var ends []func()
 	settled = new(sync.WaitGroup)
 	for _, section := range sections(conf) {
@@ -135,7 +135,9 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 		switch {
 		case f == nil:
 			f = old
+			d.mu.Lock()
 			f.section = section
+			d.mu.Unlock()
 		case old != nil:
 			f.succeed(old)
 			if old.retire() {
@@ -147,6 +149,9 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 				old.end()
 				f.start(d.ended)
 			})
+		case f.children != nil:
+			f.setEdges(d.edgesOf(section, outlets)) // its first line may come at once
+			added = append(added, f)
 		default:
 			defer f.start(d.ended)
 		}
@@ -170,6 +175,7 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 		// An edge that waits for room holds its input until there is some.
 		settled.Go(func() { feeds[nameOf(section)].setEdges(d.edgesOf(section, outlets)) })
 	}
+	d.startPrograms(added)
 	return settled
 }
 

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// said are the words of out.log without those of the programs' ends.
+func (d *instance) said(n int) string {
+	d.t.Helper()
+	return strings.Join(d.lines("out.log", n), " ")
+}
+
+// ordered is a program that speaks when it starts and when it is stopped, and
+// between the two once the test lets it.
+func ordered(name, more string) string {
+	return `
+[program.` + name + `]
+command = ["sh", "-c", '''trap 'echo ` + name + `-ends; exit 0' TERM; echo ` + name + `-starts
+while [ ! -e go-` + name + ` ]; do sleep 0.01; done; echo ` + name + `-serves
+while :; do sleep 0.01; done''']
+directory = "%(here)s"
+startsecs = 0
+sinks = ["out"]
+` + more + "\n"
+}
+
+// A program starts when what it depends on is ready, whatever the priorities
+// say, also one that a reload adds; and it stops before it.
+func TestProgramDependsOn(t *testing.T) {
+	database := ordered("db", "priority = 5\nready = { line = '^db-serves$' }")
+	app := ordered("app", "priority = 1\ndepends_on = ['db']")
+	d := startDaemon(t, prelude+database+app+plainSink)
+	d.await("waits for what it depends on", 10*time.Second)
+	d.lines("out.log", 1)
+	if db, app := d.state("db"), d.state("app"); db != "STARTING" || app != "STOPPED" {
+		t.Errorf("db is %s, app %s", db, app)
+	}
+	touch(t, d.path("go-db"))
+	d.reaches("app", "RUNNING")
+	if got := d.said(3); got != "db-starts db-serves app-starts" {
+		t.Errorf("%s", got)
+	}
+
+	// Two more: one that is to be ready first, and who depends on it and app.
+	more := ordered("web", "priority = 1\ndepends_on = ['cache', 'app']") + ordered("cache", "ready = { line = '^cache-serves$' }")
+	configure(t, d.dir, prelude+database+app+more+plainSink)
+	if code, _, stderr := d.ctl("reload"); code != 0 {
+		t.Fatal(stderr)
+	}
+	d.lines("out.log", 4)
+	if state := d.state("web"); state != "STOPPED" {
+		t.Errorf("web is %s before its cache is ready", state)
+	}
+	touch(t, d.path("go-cache"))
+	d.reaches("web", "RUNNING")
+	if got := d.said(6); got != "db-starts db-serves app-starts cache-starts cache-serves web-starts" {
+		t.Errorf("%s", got)
+	}
+
+	d.stop()
+	ends := d.lines("out.log", 10)[6:]
+	at := func(name string) int { return slices.Index(ends, name+"-ends") }
+	if at("web") < 0 || at("web") > at("app") || at("web") > at("cache") || at("app") > at("db") {
+		t.Errorf("they ended in this order: %v", ends)
+	}
+}
+
+// A daemon is told to stop while a program waits for what is never ready.
+func TestStopWhileWaiting(t *testing.T) {
+	d := startDaemon(t, prelude+ordered("db", "ready = { tcp = '127.0.0.1:1' }")+ordered("app", "depends_on = ['db']")+plainSink)
+	d.await("waits for what it depends on", 10*time.Second)
+	// An operator may start it all the same.
+	if code, _, stderr := d.ctl("start", "app"); code != 0 {
+		t.Error(stderr)
+	}
+	d.reaches("app", "RUNNING")
+	d.signal(unix.SIGTERM)
+	d.stopped(0)
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
