@@ -43,7 +43,7 @@ type Arena struct {
 	mu       sync.Mutex    // guards all that follows
 	pages    []page        // one for each PageSize of mem
 	free     []int32       // by order: first free piece, or none
-	common   int           // bytes guaranteed to nobody and borrowed by nobody
+	common   int           // bytes guaranteed to nobody and borrowed by nobody; below 0 if more was left behind
 	aside    int           // bytes kept for Reserve
 	reserved int           // bytes that Reserve gave out
 	room     chan struct{} // closed when memory is given back; nil while nobody asked
@@ -131,7 +131,7 @@ func (a *Arena) Reserve(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	more := max(a.reserved+n-a.aside, 0) - max(a.reserved-a.aside, 0)
-	if more > a.common {
+	if more > max(a.common, 0) {
 		return false
 	}
 	a.common -= more
@@ -167,7 +167,7 @@ type Share struct {
 func (a *Arena) Share(guaranteed int) *Share {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := &Share{arena: a, guaranteed: min(max(guaranteed, 0), a.common)}
+	s := &Share{arena: a, guaranteed: max(min(guaranteed, a.common), 0)}
 	a.common -= s.guaranteed
 	return s
 }
@@ -182,7 +182,7 @@ func (s *Share) Resize(guaranteed int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.common += s.guaranteed + s.borrowedLocked()
-	s.guaranteed = min(max(guaranteed, 0), a.common)
+	s.guaranteed = max(min(guaranteed, a.common), 0)
 	a.common -= s.guaranteed + s.borrowedLocked()
 	a.announceRoomLocked()
 }
@@ -198,7 +198,7 @@ func (s *Share) take(n int) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	borrow := max(s.used+size-s.guaranteed, 0) - s.borrowedLocked()
-	if borrow > a.common {
+	if borrow > max(a.common, 0) {
 		return nil
 	}
 	at := a.pop(order)
@@ -234,7 +234,7 @@ func (s *Share) give(piece []byte) {
 func (s *Share) balance() (left, used int) {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()
-	return max(s.guaranteed-s.used, 0) + s.arena.common, s.used
+	return max(s.guaranteed-s.used, 0) + max(s.arena.common, 0), s.used
 }
 
 // orderOf is the order of the smallest piece that holds n bytes.

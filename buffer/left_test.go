@@ -128,6 +128,38 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
+// What one sink has left behind takes neither another's guaranteed share nor
+// what is set aside, even where there is more of it than the arena holds.
+func TestAdoptMoreThanThereIs(t *testing.T) {
+	a := fileArena(t, 64*PageSize)
+	old := New("access", a.Share(a.Size()), Limits{1, PageSize, time.Hour})
+	for range 40 {
+		mustAdd(t, old, "/a", "text")
+	}
+	_, batches, _ := found(t, killed(t, a))
+	small, err := NewArena(32 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { small.Close() })
+	small.SetAside(8 * PageSize)
+	b := New("access", small.Share(4*PageSize), Limits{1, PageSize, time.Hour})
+	other := New("other", small.Share(4*PageSize), Limits{1, PageSize, time.Hour})
+	for _, f := range batches {
+		b.Adopt(f, nil)
+	}
+	if add(b, "/a", "text") {
+		t.Error("a sink that has more than its share takes more")
+	}
+	mustAdd(t, other, "/a", "text")
+	if !small.Reserve(8*PageSize) || small.Reserve(PageSize) {
+		t.Error("what is set aside can be reserved, and no more")
+	}
+	small.Unreserve(8 * PageSize)
+	deliver(b)
+	mustAdd(t, b, "/a", "text")
+}
+
 // Where a batch was about to be written is found, and nowhere else.
 func TestIntent(t *testing.T) {
 	a := fileArena(t, 16*PageSize)

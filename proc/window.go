@@ -135,15 +135,28 @@ func (f *Left) Finish(now time.Time) { f.lines.finish(now) }
 
 // Resume lets the reader begin with the rest, as if it had just read it: what
 // is missing of the line may still be in the pipe. It is called once, before
-// Run, after Lines; the window is closed.
+// Run, after Lines; the window is closed. Where there is no room for another,
+// the rest lies in memory that ends with the process, or is given
+// out as it is if there is none either.
 func (r *Reader) Resume(f *Left) {
 	text := f.lines.buf[f.lines.start:f.lines.end]
-	l := r.lines
+	l, old := r.lines, f.lines.kept.window
 	l.space()
-	if l.kept.window == nil || !l.resize(max(len(l.buf), 2*len(text))+keptSize, text, f.lines.kept.window) {
+	l.split, l.since = f.lines.split, time.Now()
+	if l.kept.window != nil && l.resize(max(len(l.buf), 2*len(text))+keptSize, text, old) {
+		return
+	}
+	size := max(minBuffer, 2*len(text))
+	if more := size - minBuffer; more > 0 && l.Reserve != nil && !l.Reserve(more) {
+		l.split = false // of the line that comes, which begins anew
 		f.Finish(time.Now())
 		return
 	}
-	l.split, l.since = f.lines.split, time.Now()
-	l.record()
+	if l.kept.window != nil {
+		l.kept.window.Close() // nothing is in it
+		l.kept = kept{}
+	}
+	l.buf, l.small = make([]byte, size), minBuffer
+	l.end = copy(l.buf, text)
+	old.Close()
 }

@@ -226,6 +226,34 @@ func TestWindowRefused(t *testing.T) {
 	}
 }
 
+// Where there is no room for a window, the rest of a line that was left behind
+// is joined with what comes all the same.
+func TestResumeWithoutRoom(t *testing.T) {
+	for _, room := range []int{0, 1} { // none; for the reader's first, not for one to resume in
+		arena := &fakeArena{room: -1}
+		l := newLines(LineConfig{Window: arena.take}, defaultPipe, func(Block) {})
+		n := copy(l.space(), "whole\nthe begin")
+		l.fed(n, t0)
+		w := arena.killed().windows[0]
+
+		next := &fakeArena{room: room}
+		var got records
+		cfg := LineConfig{Window: next.take}
+		f, err := OpenLeft(w, cfg, got.take)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Lines(t0)
+		r := &Reader{lines: newLines(cfg, defaultPipe, got.take)}
+		r.Resume(f)
+		feed(r.lines, "ning\n", 3)
+		r.lines.finish(t0)
+		if got.expect(t, "the beginning\n"); !w.closed {
+			t.Error("the window that was left is not closed")
+		}
+	}
+}
+
 // A window that is damaged is refused or handed out as it is, and nothing
 // outside it is touched.
 func FuzzOpenLeft(f *testing.F) {

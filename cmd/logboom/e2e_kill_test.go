@@ -27,6 +27,7 @@ type killWorld struct {
 	senders  map[string]*sender // by source
 	binary   string
 	messages int // delivered in all
+	daemons  []*instance
 }
 
 const killConf = `runtime_dir = "RUNTIME"
@@ -42,10 +43,12 @@ flush = "20ms"
 type = "syslog"
 listen = "udp://127.0.0.1:PORT"
 receive_buffer = "1MiB"
+when_full = "block"
 sinks = ["gz", "plain"]
 [source.unixgram]
 type = "syslog"
 listen = "unixgram://held.sock"
+when_full = "block"
 sinks = ["gz", "plain"]
 [source.fifo]
 type = "fifo"
@@ -148,7 +151,22 @@ func (w *killWorld) run(environment ...string) *instance {
 	cmd := exec.Command(w.binary, "run", "-c", filepath.Join(w.dir, "conf.toml"))
 	w.sockets(cmd)
 	cmd.Env = append(cmd.Env, environment...)
-	return &instance{process: spawn(w.t, cmd), dir: w.dir}
+	d := &instance{process: spawn(w.t, cmd), dir: w.dir}
+	w.daemons = append(w.daemons, d)
+	return d
+}
+
+// troubles are the warnings and errors of all daemons.
+func (w *killWorld) troubles() string {
+	var all strings.Builder
+	for i, d := range w.daemons {
+		for line := range strings.Lines(d.stderr.String()) {
+			if !strings.Contains(line, `"level":"info"`) {
+				fmt.Fprintf(&all, "daemon %d: %s", i, line)
+			}
+		}
+	}
+	return all.String()
 }
 
 // drops is how many datagrams the kernel has dropped on the UDP socket since it
@@ -178,9 +196,11 @@ func (w *killWorld) finish() {
 		}
 	}
 	d.stop()
-	if w.t.Failed() {
-		w.t.Log(d.stderr.String())
-	}
+	defer func() {
+		if w.t.Failed() {
+			w.t.Log(w.troubles())
+		}
+	}()
 	for name, s := range w.senders {
 		want := s.sent
 		if name == "udp" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"logboom/syslog"
 )
 
-// maxReceive bounds the window of one socket, in bytes.
+// maxReceive bounds the window of one socket, in bytes. All of them together
+// have half of what is set aside: the other half is for pipes and frames.
 const maxReceive = 4 << 20
 
 // labelDatagrams is the label of windows that datagrams are received into.
@@ -21,7 +23,15 @@ const labelDatagrams = "datagrams"
 // receiveWindow takes a part of the arena to receive datagrams into; nil where
 // there is none to spare.
 func (d *daemon) receiveWindow(f *feed, s SyslogSource) *buffer.Window {
-	n := syslog.ReceiveMemory(s.MaxMessage, min(maxReceive, d.arena.Size()/16))
+	sockets := 0
+	for _, other := range d.conf.Syslog {
+		if other.Listen.Network == "udp" || other.Listen.Network == "unixgram" {
+			sockets += other.Readers
+		}
+	}
+	budget := min(maxReceive, d.arena.Size()/receivePart/2/max(sockets, 1))
+	// A window has a power of two.
+	n := syslog.ReceiveMemory(s.MaxMessage, 1<<bits.Len(uint(budget))>>1)
 	var w *buffer.Window
 	if n > 0 {
 		w = d.arena.NewWindow(s.Name, labelDatagrams, n)
