@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"regexp"
 	"time"
 )
 
@@ -24,6 +25,13 @@ type LineConfig struct {
 	PartialTimeout time.Duration // text without LF is kept back at most this long; 0: until LF or the end
 	TrimCR         bool          // take off the one CR before an LF
 
+	// Start, unless it is nil, joins lines to records of up to MaxLine bytes: a
+	// line that does not match it belongs to the record before, which is given
+	// out when the next one starts, after RecordTimeout without a line, or at
+	// the end.
+	Start         *regexp.Regexp
+	RecordTimeout time.Duration
+
 	// Reserve is asked for n more bytes of memory beyond the first 64 KiB of a
 	// reader, Release gets them back. Refused, a reader works with what it has
 	// and gives a line out in pieces before MaxLine. Reserve may block; nil
@@ -32,15 +40,16 @@ type LineConfig struct {
 	Release func(n int)
 
 	// Window is asked for memory of at least n bytes that outlives the process.
-	// Then Reserve is not. It may return nil.
+	// Then Reserve is not. It may return nil. It goes with Start no more than
+	// with a handler that keeps text: what is kept there ends with the process.
 	Window func(n int) Window
 }
 
 // Block is what a reader hands out: either whole lines, each with its LF, or
-// one piece of a line.
+// one piece of a line, or one record of several lines.
 type Block struct {
 	Text     []byte    // borrowed for the call
-	Lines    int       // records in Text: its lines, or 1 for a piece
+	Lines    int       // records in Text: its lines, or 1 for a piece or a record
 	Received time.Time // when the last of Text was read
 	Window   Window    // that Text lies in; nil: in memory that ends with the process
 
@@ -53,6 +62,9 @@ type Block struct {
 	// LF, is the line or the last piece of it (empty, if all of it went out
 	// before).
 	Last bool
+	// Record says that Text is one record, whatever LFs are in it; the last one
+	// is its end. With Partial it is whole lines of one that was too long.
+	Record bool
 }
 
 // lines assembles lines from reads (PARSING.md section 3). The text between
@@ -61,6 +73,7 @@ type Block struct {
 type lines struct {
 	LineConfig
 	handler  func(Block) // borrows its block; may block
+	join     *joiner     // that handler leads to, or nil
 	readSize int         // bytes that one read shall have room for under load
 
 	buf     []byte    // owned; buf[start:end] is kept back; nil until it is needed
@@ -79,11 +92,16 @@ func newLines(cfg LineConfig, size int, handler func(Block)) *lines {
 	if cfg.MaxLine <= 0 {
 		cfg.MaxLine = defaultMaxLine
 	}
-	return &lines{
+	l := &lines{
 		LineConfig: cfg,
 		handler:    handler,
 		readSize:   min(max(size, minBuffer), maxRead),
 	}
+	if cfg.Start != nil {
+		l.join = newJoiner(cfg, handler)
+		l.handler = l.join.take
+	}
+	return l
 }
 
 // space is where the next read goes, never empty; it is valid until the next
@@ -303,9 +321,25 @@ func trimCR(text []byte) []byte {
 	}
 }
 
-// expire hands out what was kept back for PartialTimeout. It returns how long
-// what is kept back now may stay; 0 for ever.
+// waits reports whether something is kept back: then expire has to be called.
+func (l *lines) waits() bool { return l.end > l.start || l.join != nil && len(l.join.held) > 0 }
+
+// expire hands out what was kept back for too long. It returns how long what
+// is kept back now may stay; 0 for ever.
 func (l *lines) expire(now time.Time) time.Duration {
+	left := l.expirePartial(now)
+	if l.join == nil {
+		return left
+	}
+	record := l.join.expire(now)
+	if left == 0 || record > 0 && record < left {
+		return record
+	}
+	return left
+}
+
+// expirePartial is expire of a line whose end has not come.
+func (l *lines) expirePartial(now time.Time) time.Duration {
 	if l.start == l.end || l.PartialTimeout <= 0 {
 		return 0
 	}
@@ -323,6 +357,9 @@ func (l *lines) expire(now time.Time) time.Duration {
 func (l *lines) finish(now time.Time) {
 	if l.end > l.start || l.split {
 		l.give(Block{Text: l.buf[l.start:l.end], Partial: l.split, Last: true, Received: now})
+	}
+	if l.join != nil {
+		l.join.finish()
 	}
 	if l.kept.window != nil {
 		l.kept.window.Close() // nothing of it is wanted

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -116,8 +117,10 @@ func enlarge(fd int) int {
 	return size
 }
 
-// maxPipe is the largest pipe that an unprivileged process may have, in bytes.
-func maxPipe() int {
+// maxPipe is the largest pipe that an unprivileged process may have, in bytes,
+// as it was when it was first asked for: a program that crashes in a loop is to
+// cost next to nothing.
+var maxPipe = sync.OnceValue(func() int {
 	text, err := os.ReadFile("/proc/sys/fs/pipe-max-size")
 	if err != nil {
 		return 1 << 20 // the kernel's default
@@ -127,7 +130,7 @@ func maxPipe() int {
 		return 1 << 20
 	}
 	return n
-}
+})
 
 // Size is how many bytes the kernel holds between two reads.
 func (p *Pipe) Size() int { return p.size }

@@ -71,7 +71,7 @@ func (r *Reader) drain() (taken int, again time.Duration, err error) {
 		}
 	}
 	r.lines.drained(taken)
-	if again == 0 && r.lines.end > r.lines.start {
+	if again == 0 && r.lines.waits() {
 		again = r.lines.expire(time.Now())
 	}
 	return taken, again, nil

@@ -94,11 +94,13 @@ func TestDescriptor(t *testing.T) {
 		s := start(t, conf)
 		put(t, s.Edge(0, nil), message("m"))
 		s.Flush()
-		eventually(t, "it fails", func() bool { return s.Status().State == "failing" })
+		<-s.Refusals() // it does not come back
 		s.Close()
-		close(s.giveUp)
-		if left := <-s.done; left != 1 {
+		if left := <-s.done; left != 0 {
 			t.Errorf("%d left", left)
+		}
+		if st := s.Status(); st.Lost[Closed] != 1 || st.LastError == "" {
+			t.Errorf("%+v", st)
 		}
 	})
 }

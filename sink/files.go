@@ -28,6 +28,7 @@ type File struct {
 	UID, GID   int      // -1: whoever the daemon is
 	MaxOpen    int      // descriptors
 	Descriptor *os.File // written to instead of any path: the daemon's standard output or error
+	varies     bool     // the path holds variables: senders choose names
 	Sync       Sync
 	Rotate     Rotate
 	Keep       Keep
@@ -151,7 +152,11 @@ func (w *files) appendTo(b *buffer.Batch, spec *File, text []byte) error {
 	if err != nil {
 		return err
 	}
-	return w.append(f, b, text)
+	err = w.append(f, b, text)
+	if spec.Descriptor != nil && errors.Is(err, unix.EPIPE) {
+		return &Refused{Reason: Closed, Err: err} // its reader does not come back
+	}
+	return err
 }
 
 // append appends the member of a batch to a file, or nothing on an error.

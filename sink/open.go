@@ -43,7 +43,7 @@ func openFolder(path string, f *File, make bool) (fd int, err error) {
 		}
 		unix.Close(fd)
 		if err != nil {
-			return -1, final(&fs.PathError{Op: "open folder", Path: path, Err: fmt.Errorf("%q: %w", name, err)})
+			return -1, f.final(&fs.PathError{Op: "open folder", Path: path, Err: fmt.Errorf("%q: %w", name, err)})
 		}
 		fd = next
 	}
@@ -133,7 +133,7 @@ func openFile(path string, f *File) (fd int, made bool, err error) {
 		} // else someone was faster
 	}
 	if err != nil {
-		return -1, false, final(&fs.PathError{Op: "open", Path: path, Err: err})
+		return -1, false, f.final(&fs.PathError{Op: "open", Path: path, Err: err})
 	}
 	if made {
 		if err := setMode(fd, f.Mode, f); err != nil {
@@ -149,9 +149,16 @@ func openFile(path string, f *File) (fd int, made bool, err error) {
 // link or to what is no file.
 const RefusedPath = "refused path"
 
-// final makes an error below the prefix a *Refused if no retry can mend it.
-// The prefix itself is the operator's to mend.
-func final(err error) error {
+// Closed is the reason of losses on a standard output that nobody reads any
+// more.
+const Closed = "closed by its reader"
+
+// final makes an error below the prefix a *Refused if no retry can mend it. A
+// name that no sender had a part in is the operator's to mend, as the prefix is.
+func (f *File) final(err error) error {
+	if !f.varies {
+		return err
+	}
 	for _, code := range []error{unix.ELOOP, unix.ENOTDIR, unix.EISDIR, unix.ENAMETOOLONG} {
 		if errors.Is(err, code) {
 			return &Refused{Reason: RefusedPath, Err: err}

@@ -46,16 +46,17 @@ func (r *Refused) Unwrap() error { return r.Err }
 type runner struct {
 	counters
 	health
-	buf     *buffer.Buffer
-	to      Deliverer
-	log     zerolog.Logger
-	retry   Backoff
-	lanes   map[string]*lane // only of keys that fail
-	next    time.Time        // of the first retry of any lane; zero: none
-	trouble trouble
-	reset   chan func() // changes to make from the runner's goroutine
-	onWrite func(time.Duration)
-	lost    lossLog
+	buf      *buffer.Buffer
+	to       Deliverer
+	log      zerolog.Logger
+	retry    Backoff
+	lanes    map[string]*lane // only of keys that fail
+	next     time.Time        // of the first retry of any lane; zero: none
+	trouble  trouble
+	reset    chan func()   // changes to make from the runner's goroutine
+	refusals chan struct{} // has an element after messages were refused
+	onWrite  func(time.Duration)
+	lost     lossLog
 }
 
 // lane is a key whose first batch could not be delivered.
@@ -85,7 +86,7 @@ type trouble struct {
 func newRunner(buf *buffer.Buffer, retry Backoff, log zerolog.Logger) *runner {
 	return &runner{
 		buf: buf, retry: retry, log: log,
-		lanes: make(map[string]*lane), reset: make(chan func(), 1),
+		lanes: make(map[string]*lane), reset: make(chan func(), 1), refusals: make(chan struct{}, 1),
 		onWrite: func(time.Duration) {},
 	}
 }
@@ -166,6 +167,11 @@ func (r *runner) deliver(b *buffer.Batch, giveUp <-chan struct{}) error {
 		r.buf.Done(b, 0, "")
 	case errors.As(err, &refused):
 		r.lost.note(r.log, b, refused)
+		r.health.note(err.Error())
+		select {
+		case r.refusals <- struct{}{}:
+		default:
+		}
 		r.buf.Done(b, refused.Messages, refused.Reason)
 	default:
 		return err

@@ -128,6 +128,7 @@ func (s *Sink) setLocked(conf Config) {
 		file := conf.File
 		if conf.Path != nil {
 			file.Prefix = conf.Path.Prefix()
+			file.varies = conf.Path.variables
 			file.families = familiesOf(conf.Path)
 			file.timed = conf.Path.variables && conf.Path.marks
 			if !conf.Path.variables {
@@ -199,6 +200,9 @@ func (s *Sink) Status() Status {
 	return st
 }
 
+// Refusals gets an element after messages were refused for ever.
+func (s *Sink) Refusals() <-chan struct{} { return s.run.refusals }
+
 // OnWrite sets what is called with the duration of each write, from the
 // runner's goroutine. Before Run.
 func (s *Sink) OnWrite(f func(time.Duration)) { s.run.onWrite = f }
@@ -222,6 +226,13 @@ func (h *health) set(failing bool, last string) {
 	if last != "" {
 		h.last = last
 	}
+}
+
+// note keeps the error of messages that are lost, while others go on.
+func (h *health) note(last string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = last
 }
 
 func (h *health) state() (failing bool, last string) {

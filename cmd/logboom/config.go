@@ -116,6 +116,14 @@ type Lines struct {
 	MaxLine        int           `toml:"max_line,size" min:"1KiB"` // longer lines are given out in pieces
 	PartialTimeout time.Duration `toml:"partial_timeout"`          // 0: for ever
 	TrimCR         bool          `toml:"trim_cr"`
+	Multiline      Multiline     `toml:"multiline,omitempty"`
+}
+
+// Multiline joins lines to records: one begins where Start matches. No Start:
+// each line is a record.
+type Multiline struct {
+	Start   *regexp.Regexp `toml:"start,required,omitempty"`
+	Timeout time.Duration  `toml:"timeout,omitempty" min:"1ms"`
 }
 
 // FIFOSource is a named pipe, made with Mode if it is missing.
@@ -124,14 +132,14 @@ type FIFOSource struct {
 	Path string      `toml:"path,path,required"`
 	Mode os.FileMode `toml:"mode"`
 	Lines
-	Severity Severity `toml:"severity"`
+	Severity LineSeverity `toml:"severity"`
 }
 
 // StdinSource is the daemon's standard input.
 type StdinSource struct {
 	Input
 	Lines
-	Severity Severity `toml:"severity"`
+	Severity LineSeverity `toml:"severity"`
 }
 
 // Program is a supervised child. Sinks is short for both Stdout and Stderr:
@@ -194,8 +202,8 @@ type Backoff struct {
 
 // StreamSeverity is the severity of the lines of each of a program's streams.
 type StreamSeverity struct {
-	Stdout Severity `toml:"stdout"`
-	Stderr Severity `toml:"stderr"`
+	Stdout LineSeverity `toml:"stdout"`
+	Stderr LineSeverity `toml:"stderr"`
 }
 
 // Output is what every sink has.

@@ -206,6 +206,13 @@ func defaultLines() Lines {
 	return Lines{MaxLine: 1 << 20, PartialTimeout: 5 * time.Second}
 }
 
+// complete fills in what depends on other keys.
+func (l *Lines) complete() {
+	if l.Multiline.Start != nil && l.Multiline.Timeout == 0 {
+		l.Multiline.Timeout = time.Second
+	}
+}
+
 // source adds one source to cfg. A FIFO and a program share the default of
 // waiting for a second: a slow compressor then loses no line, and a full disk
 // does not stop the writer. Standard input belongs to a pipeline, in which the
@@ -217,10 +224,12 @@ func (d *decoder) source(cfg *Config, s section) {
 	case "fifo":
 		src := FIFOSource{Input: Input{Name: s.name, WhenFull: WhenFull{Wait, time.Second}}, Mode: 0o622, Lines: defaultLines(), Severity: info}
 		d.table(s.at, s.t, &src)
+		src.complete()
 		cfg.FIFOs = append(cfg.FIFOs, src)
 	case "stdin":
 		src := StdinSource{Input: Input{Name: s.name, WhenFull: WhenFull{Mode: Block}}, Lines: defaultLines(), Severity: info}
 		d.table(s.at, s.t, &src)
+		src.complete()
 		cfg.Stdin = append(cfg.Stdin, src)
 	}
 }

@@ -196,7 +196,7 @@ func (f Fsync) MarshalText() ([]byte, error) {
 // Severity is a syslog severity, 0 (emerg) to 7 (debug).
 type Severity uint8
 
-const info Severity = 6
+const info = 6
 
 var severities = []string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 
@@ -277,6 +277,9 @@ func (a *Address) UnmarshalText(text []byte) error {
 	if a.isPath() {
 		if address == "" || strings.IndexByte(address, 0) >= 0 {
 			return fmt.Errorf("%q has no path", in)
+		}
+		if address[0] == '@' {
+			return fmt.Errorf("%q is an abstract socket, which is not supported: want a path", in)
 		}
 		return nil
 	}

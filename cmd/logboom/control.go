@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"os"
@@ -98,8 +99,9 @@ func (s *servers) serve(d *daemon) {
 		encoder.Encode(d.status())
 	})
 	d.serveOrders(control)
+	httpLog := stdlog.New(d.log.With().Str("level", "error").Logger(), "", 0)
 	for i, l := range s.listeners {
-		server := &http.Server{Handler: open, ReadHeaderTimeout: 5 * time.Second}
+		server := &http.Server{Handler: open, ReadHeaderTimeout: 5 * time.Second, ErrorLog: httpLog}
 		if i == 0 {
 			server.Handler = control
 		}

@@ -316,3 +316,37 @@ flush = "10ms"
 		t.Errorf("the file ends on %q", text[max(0, len(text)-20):])
 	}
 }
+
+// A reader of standard output that is gone ends pipe, as it ends any filter.
+func TestPipeReaderGone(t *testing.T) {
+	cmd := exec.Command("sh", "-c", `yes | "$0" pipe --to /dev/stdout --flush 10ms | head -n 1`, logboom(t))
+	ended := make(chan error, 1)
+	go func() {
+		out, err := cmd.Output()
+		if err == nil && string(out) != "y\n" {
+			err = fmt.Errorf("got %q", out)
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		cmd.Process.Kill()
+		t.Error("it goes on")
+	}
+}
+
+// What nohup has ignored stays so, for the command of exec too.
+func TestIgnoredSignals(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.log")
+	cmd := exec.Command("sh", "-c", `trap "" HUP; exec "$0" exec --to "$1" -- grep SigIgn /proc/self/status`, logboom(t), path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := strings.TrimSpace(string(readFile(t, path))); !strings.HasSuffix(got, "1") {
+		t.Errorf("HUP is not ignored: %s", got)
+	}
+}

@@ -29,7 +29,16 @@ func execCommand() *cobra.Command {
 			Severity: StreamSeverity{Stdout: info, Stderr: info},
 		}}
 		signals := make(chan os.Signal, 64)
+		var ignored []os.Signal // as nohup(1) has it, for the command too
+		for _, s := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
+			if signal.Ignored(s) {
+				ignored = append(ignored, s)
+			}
+		}
 		signal.Notify(signals)
+		for _, s := range ignored {
+			signal.Ignore(s)
+		}
 		signal.Reset(unix.SIGTTIN, unix.SIGTTOU, unix.SIGTSTP)
 		d, err := newPlainDaemon(conf, os.Stdin)
 		if err != nil {

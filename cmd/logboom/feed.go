@@ -250,19 +250,23 @@ func (d *daemon) adviseOn(log zerolog.Logger, s SyslogSource, dg *syslog.Datagra
 }
 
 // readPipe reads lines from a FIFO or standard input.
-func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity Severity) {
-	o := &sink.Origin{
-		Source: f.name, LocalHost: d.host, Zone: time.Local,
-		Priority: userFacility | uint8(severity), Program: []byte(f.name),
+func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity LineSeverity) {
+	take := func(severity Severity) func(proc.Block) {
+		o := &sink.Origin{
+			Source: f.name, LocalHost: d.host, Zone: time.Local,
+			Priority: userFacility | uint8(severity), Program: []byte(f.name),
+		}
+		return func(b proc.Block) { f.block(o, b) }
 	}
 	cfg := d.lineConfig(lines)
-	cfg.Window = d.lineWindow(f.name, lineLabel{})
-	take := func(b proc.Block) { f.block(o, b) }
-	reader := proc.NewReader(pipe, d.poller, cfg, take)
+	if canNote(lines, severity, nil) {
+		cfg.Window = d.lineWindow(f.name, lineLabel{})
+	}
+	reader := proc.NewReader(pipe, d.poller, cfg, severity.of(take))
 	f.runs = append(f.runs, reader.Run)
 	f.closers = append(f.closers, pipe)
 	f.takeUpLines = func(w *buffer.Window, _ lineLabel) error {
-		left, err := proc.OpenLeft(lineWindow{w}, cfg, take)
+		left, err := proc.OpenLeft(lineWindow{w}, lineByLine(cfg), take(severity.orInfo()))
 		if err == nil {
 			left.Lines(time.Now())
 			reader.Resume(left)
@@ -276,6 +280,7 @@ const userFacility = 1 << 3
 func (d *daemon) lineConfig(l Lines) proc.LineConfig {
 	return proc.LineConfig{
 		MaxLine: l.MaxLine, PartialTimeout: l.PartialTimeout, TrimCR: l.TrimCR,
+		Start: l.Multiline.Start, RecordTimeout: l.Multiline.Timeout,
 		Reserve: d.arena.Reserve, Release: d.arena.Unreserve,
 	}
 }

@@ -93,9 +93,9 @@ func (in *input) messages(o *sink.Origin, ms []syslog.Message, w *buffer.Window)
 	in.commit(sum, tallies)
 }
 
-// block takes lines, or a piece of one, from a pipe, borrowed for the call.
+// block takes lines, a piece of one, or a record of several, from a pipe, borrowed for the call.
 func (in *input) block(o *sink.Origin, b proc.Block) {
-	text, piece := b.Text, b.Partial || b.Last
+	text, piece := b.Text, b.Partial || b.Last || b.Record
 	if piece {
 		if n := len(text); n > 0 && text[n-1] == '\n' {
 			text = text[:n-1]

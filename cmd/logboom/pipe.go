@@ -114,15 +114,25 @@ func pipeCommand() *cobra.Command {
 			Lines: plainLines, Severity: info,
 		}}
 		signals := make(chan os.Signal, 16)
-		signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
+		for _, s := range []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1} {
+			if !signal.Ignored(s) { // as nohup(1) has it
+				signal.Notify(signals, s)
+			}
+		}
 		d, err := newPlainDaemon(conf, nil)
 		if err != nil {
 			return err
 		}
 		d.start()
+		var closed <-chan struct{}
+		if p := conf.Files[0].Path; p == "/dev/stdout" || p == "/dev/stderr" {
+			closed = d.outlets["file"].Refusals()
+		}
 		for {
 			select {
 			case <-d.idle:
+				return d.flush(signals)
+			case <-closed:
 				return d.flush(signals)
 			case s := <-signals:
 				if s != unix.SIGUSR1 {

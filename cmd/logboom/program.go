@@ -65,31 +65,16 @@ func (d *daemon) openProgram(f *feed, s Program) error {
 }
 
 func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePrefix) proc.Config {
-	priority := map[string]uint8{
-		proc.Stdout: userFacility | uint8(s.Severity.Stdout),
-		proc.Stderr: userFacility | uint8(s.Severity.Stderr),
-	}
-	output := func(pid int, stream string) func(proc.Block) {
-		o := &sink.Origin{
+	severity := map[string]LineSeverity{proc.Stdout: s.Severity.Stdout, proc.Stderr: s.Severity.Stderr}
+	origin := func(pid int, stream string, severity Severity) *sink.Origin {
+		return &sink.Origin{
 			Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
-			Priority: priority[stream], Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
+			Priority: userFacility | uint8(severity), Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
 		}
-		take := func(b proc.Block) { f.block(o, b) }
-		if prefix == nil {
-			return take
-		}
-		return prefix.of(o, i.name).before(take)
 	}
-	// With a prefix a block becomes several: what was done of them cannot be
-	// noted.
-	var window func(pid int, stream string) func(int) proc.Window
-	if prefix == nil {
-		window = func(pid int, stream string) func(int) proc.Window {
-			return d.lineWindow(f.name, lineLabel{stream, pid})
-		}
-		f.takeUpLines = func(w *buffer.Window, label lineLabel) error {
-			return takeUpText(w, d.lineConfig(s.Lines), output(label.pid, label.stream))
-		}
+	f.takeUpLines = func(w *buffer.Window, label lineLabel) error {
+		o := origin(label.pid, label.stream, severity[label.stream].orInfo())
+		return takeUpText(w, lineByLine(d.lineConfig(s.Lines)), func(b proc.Block) { f.block(o, b) })
 	}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
@@ -99,7 +84,22 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		Backoff:    proc.Backoff{Min: s.Backoff.Min, Max: s.Backoff.Max, Reset: s.Backoff.Reset},
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
-		Output: output, Window: window,
+		Output: func(pid int, stream string) func(proc.Block) {
+			return severity[stream].of(func(severity Severity) func(proc.Block) {
+				o := origin(pid, stream, severity)
+				take := func(b proc.Block) { f.block(o, b) }
+				if prefix == nil {
+					return take
+				}
+				return prefix.of(o, i.name).before(take)
+			})
+		},
+		Window: func(pid int, stream string) func(int) proc.Window {
+			if !canNote(s.Lines, severity[stream], prefix) {
+				return nil
+			}
+			return d.lineWindow(f.name, lineLabel{stream, pid})
+		},
 	}
 }
 

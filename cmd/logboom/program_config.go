@@ -133,6 +133,7 @@ func (d *decoder) program(s section) Program {
 		}
 	}
 	d.ordered(join(s.at, "backoff"), p.Backoff.Min, p.Backoff.Max)
+	p.Lines.complete()
 	d.ready(s, &p)
 	d.programSinks(s, &p)
 	d.programPlaces(&p)

@@ -81,7 +81,7 @@ const prefixChunk = 128 << 10
 func (x *prefixer) before(next func(proc.Block)) func(proc.Block) {
 	return func(b proc.Block) {
 		x.render(b.Received)
-		if b.Partial || b.Last {
+		if b.Partial || b.Last || b.Record {
 			x.piece(b, next)
 			return
 		}
@@ -102,7 +102,8 @@ func (x *prefixer) before(next func(proc.Block)) func(proc.Block) {
 	}
 }
 
-// piece passes on a piece of a line.
+// piece passes on a piece of a line, or a record of several lines: that has
+// the prefix before its first one.
 func (x *prefixer) piece(b proc.Block, next func(proc.Block)) {
 	begins := !x.split
 	x.split = b.Partial && !b.Last && !bytes.HasSuffix(b.Text, []byte{'\n'})

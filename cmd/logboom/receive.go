@@ -91,6 +91,28 @@ func parseLabel(text string) (l lineLabel, ok bool) {
 	return l, err == nil
 }
 
+// canNote reports whether what is read from a pipe goes on block by block, so
+// that a window can note what was done. Records of several lines, a prefix and
+// a severity of each line make several of one, or keep text.
+func canNote(lines Lines, severity LineSeverity, prefix *linePrefix) bool {
+	return lines.Multiline.Start == nil && severity != autoSeverity && prefix == nil
+}
+
+// lineByLine is how text that was left behind is taken up, whatever the config
+// says now.
+func lineByLine(cfg proc.LineConfig) proc.LineConfig {
+	cfg.Start = nil
+	return cfg
+}
+
+// orInfo is the severity of lines that are taken up.
+func (s LineSeverity) orInfo() Severity {
+	if s == autoSeverity {
+		return info
+	}
+	return Severity(s)
+}
+
 // lineWindow gives the reader of a pipe parts of the arena.
 func (d *daemon) lineWindow(source string, label lineLabel) func(int) proc.Window {
 	return func(n int) proc.Window {

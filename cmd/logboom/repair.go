@@ -48,9 +48,17 @@ func repair(out io.Writer, name string) error {
 		return &os.PathError{Op: "lock", Path: name, Err: err}
 	}
 	pieces := 1
+	// Repair looks at the end of a file, as the daemon does before it appends;
+	// damage before that is found by inflating everything.
 	cut, err := gzipwriter.Repair(f)
-	if errors.Is(err, gzipwriter.ErrUntouched) {
-		cut, pieces, err = gzipwriter.Salvage(f)
+	if err == nil || errors.Is(err, gzipwriter.ErrUntouched) {
+		tail := cut
+		var more int
+		cut, more, err = gzipwriter.Salvage(f)
+		pieces = more
+		if tail > 0 {
+			cut, pieces = cut+tail, more+1
+		}
 	}
 	if err != nil {
 		return err

@@ -18,6 +18,8 @@ func TestRepairCommand(t *testing.T) {
 		}
 		return s
 	}
+	inside := []byte(string(list[1]))
+	inside[72] ^= 0x40 // of the deflate stream: its header still leads over it
 	for _, c := range []struct {
 		name, data, left, torn, said string
 		code                         int
@@ -25,6 +27,7 @@ func TestRepairCommand(t *testing.T) {
 		{"whole", join(list...), join(list...), "", "%[1]s: whole\n", 0},
 		{"torn", join(list[0], list[1][:60]), join(list[0]), string(list[1][:60]), "%[1]s: cut 60 bytes in 1 piece, kept in %[1]s.torn\n", 0},
 		{"middle", join(list[0], []byte("x"), list[1], []byte("yz"), list[2]), join(list...), "xyz", "%[1]s: cut 3 bytes in 2 pieces, kept in %[1]s.torn\n", 0},
+		{"inside", join(list[0], inside, list[2]), join(list[0], list[2]), string(inside), fmt.Sprintf("%%[1]s: cut %d bytes in 1 piece, kept in %%[1]s.torn\n", len(inside)), 0},
 		{"plain", "a\nb\n", "a\nb\n", "", "left as it is", 1},
 		{"garbage", "\x00\x01\x02", "\x00\x01\x02", "", "left as it is", 1},
 	} {

@@ -26,13 +26,13 @@ func runCommand() *cobra.Command {
 
 // run is the daemon from its start to its exit.
 func run(path string) error {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	conf, err := Load(path)
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
 	log, own := newLogger(conf.Log)
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	// A log or standard output that nobody reads any more must not end the
 	// daemon. The signal is caught, not ignored, since children would inherit
 	// that.

@@ -169,16 +169,24 @@ func (p *importedProgram) numbers() {
 	})
 }
 
-// setParsed writes an option that is there, in the form that parse gives it.
+// setParsed writes an option that is there, in the form that parse gives it. A
+// number or a word that comes from the environment is the one that it is now.
 func (p *importedProgram) setParsed(key string, parse func(string) (string, error)) {
 	s, ok := p.options[key]
 	if !ok {
 		return
 	}
-	value, err := parse(strings.TrimSpace(s))
+	now, err := expander{}.expand(s)
+	var value string
+	if err == nil {
+		value, err = parse(strings.TrimSpace(now))
+	}
 	if err != nil {
 		p.note("%s=%s: not carried over: %v", key, s, err)
 		return
+	}
+	if now != s {
+		p.note("%s=%s: it is %s in the environment of the import", key, s, now)
 	}
 	p.set(key, value)
 }
