@@ -19,8 +19,10 @@ package buffer
 import (
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
+	"os"
 	"sync"
-	"unsafe"
+	"sync/atomic"
 )
 
 // PageSize is the smallest piece of an arena, in bytes.
@@ -34,12 +36,14 @@ const PageSize = 4096
 // borrows beyond it from what nobody is guaranteed. So no sink can take
 // another's memory.
 type Arena struct {
-	mem []byte
+	region
+	file   *os.File // nil: the memory ends with the process
+	births atomic.Uint64
 
 	mu       sync.Mutex    // guards all that follows
 	pages    []page        // one for each PageSize of mem
 	free     []int32       // by order: first free piece, or none
-	common   int           // bytes guaranteed to nobody and borrowed by nobody
+	common   int           // bytes guaranteed to nobody and borrowed by nobody; below 0 if more was left behind
 	aside    int           // bytes kept for Reserve
 	reserved int           // bytes that Reserve gave out
 	room     chan struct{} // closed when memory is given back; nil while nobody asked
@@ -54,17 +58,32 @@ type page struct {
 
 const none = int32(-1)
 
-// NewArena makes an arena of size bytes, rounded down to whole pages.
+// NewArena makes an arena of size bytes, rounded down to whole pages. Its
+// memory ends with the process.
 func NewArena(size int) (*Arena, error) {
-	n := size / PageSize
-	if n < 1 {
-		return nil, fmt.Errorf("arena of %d bytes: at least %d are needed", size, PageSize)
+	pages, err := pagesOf(size)
+	if err != nil {
+		return nil, err
 	}
-	mem, err := allocate(n * PageSize)
+	all, err := allocate(regionSize(pages))
 	if err != nil {
 		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
 	}
-	a := &Arena{mem: mem, pages: make([]page, n), common: n * PageSize}
+	a := newArena(all, pages)
+	a.describe(rand.Uint64(), 0)
+	return a, nil
+}
+
+func pagesOf(size int) (int, error) {
+	if size < PageSize || size/PageSize > maxPages {
+		return 0, fmt.Errorf("arena of %d bytes: at least %d are needed", size, PageSize)
+	}
+	return size / PageSize, nil
+}
+
+// newArena makes an arena of memory that is all zeros.
+func newArena(all []byte, n int) *Arena {
+	a := &Arena{region: layOut(all, n), pages: make([]page, n), common: n * PageSize}
 	a.free = make([]int32, bits.Len(uint(n)))
 	for i := range a.free {
 		a.free[i] = none
@@ -76,11 +95,11 @@ func NewArena(size int) (*Arena, error) {
 		a.push(int32(end-1<<order), int8(order))
 		end -= 1 << order
 	}
-	return a, nil
+	return a
 }
 
 // Close gives the memory back to the system. No batch may be in use.
-func (a *Arena) Close() error { return release(a.mem) }
+func (a *Arena) Close() error { return release(a.all) }
 
 // Size is the arena's size in bytes.
 func (a *Arena) Size() int { return len(a.mem) }
@@ -112,7 +131,7 @@ func (a *Arena) Reserve(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	more := max(a.reserved+n-a.aside, 0) - max(a.reserved-a.aside, 0)
-	if more > a.common {
+	if more > max(a.common, 0) {
 		return false
 	}
 	a.common -= more
@@ -148,7 +167,7 @@ type Share struct {
 func (a *Arena) Share(guaranteed int) *Share {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := &Share{arena: a, guaranteed: min(max(guaranteed, 0), a.common)}
+	s := &Share{arena: a, guaranteed: max(min(guaranteed, a.common), 0)}
 	a.common -= s.guaranteed
 	return s
 }
@@ -163,7 +182,7 @@ func (s *Share) Resize(guaranteed int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.common += s.guaranteed + s.borrowedLocked()
-	s.guaranteed = min(max(guaranteed, 0), a.common)
+	s.guaranteed = max(min(guaranteed, a.common), 0)
 	a.common -= s.guaranteed + s.borrowedLocked()
 	a.announceRoomLocked()
 }
@@ -179,7 +198,7 @@ func (s *Share) take(n int) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	borrow := max(s.used+size-s.guaranteed, 0) - s.borrowedLocked()
-	if borrow > a.common {
+	if borrow > max(a.common, 0) {
 		return nil
 	}
 	at := a.pop(order)
@@ -192,7 +211,12 @@ func (s *Share) take(n int) []byte {
 	return a.mem[offset : offset : offset+size]
 }
 
-// give takes a piece back.
+// entryOf is the entry of a piece from take.
+func (s *Share) entryOf(piece []byte) *descriptor {
+	return &s.arena.table[s.arena.pageOf(piece)]
+}
+
+// give takes a piece back, whose entry is free.
 func (s *Share) give(piece []byte) {
 	piece = piece[:cap(piece)]
 	poison(piece)
@@ -210,12 +234,7 @@ func (s *Share) give(piece []byte) {
 func (s *Share) balance() (left, used int) {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()
-	return max(s.guaranteed-s.used, 0) + s.arena.common, s.used
-}
-
-// pageOf tells which page a piece begins at.
-func (a *Arena) pageOf(piece []byte) int32 {
-	return int32((uintptr(unsafe.Pointer(&piece[0])) - uintptr(unsafe.Pointer(&a.mem[0]))) / PageSize)
+	return max(s.guaranteed-s.used, 0) + max(s.arena.common, 0), s.used
 }
 
 // orderOf is the order of the smallest piece that holds n bytes.

@@ -1,6 +1,9 @@
 package buffer
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 // Cause is why a batch ended.
 type Cause uint8
@@ -39,15 +42,38 @@ type Batch struct {
 	First    time.Time // receive times of the first and last message
 	Last     time.Time
 	Sequence uint64 // counts the batches of a buffer, from 1, in order of sealing
+	Arena    uint64 // with Sequence it names the batch: no other ever has both
 	Cause    Cause
-	Mark     bool // no batch: a mark set by Buffer.Mark
+	Mark     bool   // no batch: a mark set by Buffer.Mark
+	Intent   *Place // where a process that was killed was about to write it; nil: nowhere
 
 	data  []byte
-	links [2]link // in the lists below
+	entry *descriptor // of the piece that data lies in
+	left  *Left       // the arena left behind that it lies in; nil: the sink's own
+	links [2]link     // in the lists below
 }
+
+// Intend notes where in a file the batch is about to be written: after a kill
+// the next process looks there before it writes it again.
+func (b *Batch) Intend(p Place) { b.entry.intend(p) }
 
 // Bytes is the text of the batch. It is valid until Done.
 func (b *Batch) Bytes() []byte { return b.data }
+
+// piece is the whole piece that the text lies in.
+func (b *Batch) piece() []byte {
+	size := PageSize << b.entry.order
+	return unsafe.Slice(unsafe.SliceData(b.data), size)[:0:size]
+}
+
+// fingerprint is what is kept of a Spec for whoever finds the batch after a
+// kill.
+func fingerprint(spec any) uint64 {
+	if f, ok := spec.(interface{ Fingerprint() uint64 }); ok {
+		return f.Fingerprint()
+	}
+	return 0
+}
 
 // list is an intrusive list of batches, the oldest First first. A batch can be
 // in one list of each kind.

@@ -3,6 +3,7 @@ package buffer
 import (
 	"bytes"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -22,10 +23,13 @@ type Limits struct {
 // nothing between them blocks.
 type Buffer struct {
 	share *Share
+	name  string // of the sink
+	arena uint64 // of the batches that it seals: drawn anew for each buffer
 
 	mu       sync.Mutex // guards all that follows; several sources fill one buffer
 	limits   Limits
 	spec     any
+	note     *Note // of what is being appended; nil: nobody keeps one
 	open     map[string]*Batch
 	byBirth  list // open batches; the first is the next to end by age
 	live     list // batches that are not done
@@ -71,10 +75,11 @@ type Stats struct {
 // maxReached bounds what is remembered of keys that may never come again.
 const maxReached = 1 << 16
 
-// New makes a buffer whose batches take their memory from share.
-func New(share *Share, limits Limits) *Buffer {
+// New makes the buffer of the sink of that name, whose batches take their
+// memory from share.
+func New(name string, share *Share, limits Limits) *Buffer {
 	b := &Buffer{
-		share: share, limits: limits,
+		share: share, name: name, arena: rand.Uint64(), limits: limits,
 		open: make(map[string]*Batch), reached: make(map[string]int), gaps: make(map[string]*gap),
 		byBirth: list{kind: openBatches}, live: list{kind: liveBatches},
 		ready: make(chan struct{}, 1),
@@ -87,7 +92,13 @@ func New(share *Share, limits Limits) *Buffer {
 func (b *Buffer) Begin() { b.mu.Lock() }
 
 // End ends what Begin began.
-func (b *Buffer) End() { b.mu.Unlock() }
+func (b *Buffer) End() {
+	b.note = nil
+	b.mu.Unlock()
+}
+
+// Keep notes in n what is appended, until End.
+func (b *Buffer) Keep(n *Note) { b.note = n }
 
 // Room returns a channel that is closed when memory is given back the next
 // time, by whichever sink. Take it first, then try, then wait for it.
@@ -135,6 +146,7 @@ func (b *Buffer) AppendLines(key []byte, text []byte, lines int, received time.T
 			continue
 		}
 		bt.data = append(bt.data, text[:size]...)
+		b.note.Step(size)
 		b.tookLocked(bt, n, received)
 		text, lines = text[size:], lines-n
 		tookLines, tookBytes = tookLines+n, tookBytes+size
@@ -179,6 +191,12 @@ var newline = []byte{'\n'}
 func (b *Buffer) tookLocked(bt *Batch, n int, received time.Time) {
 	bt.Messages += n
 	bt.Last = received
+	b.note.expect(b.share.arena, bt)
+	Step("append")
+	bt.entry.publish(len(bt.data), bt.Messages, received.UnixNano())
+	Step("publish")
+	b.note.done()
+	Step("done")
 	b.stats.Accepted += uint64(n)
 	b.stats.Buffered += uint64(n)
 	switch {
@@ -218,12 +236,16 @@ func (b *Buffer) grow(bt *Batch, n int) bool {
 	if b.open[bt.Key] != bt {
 		return false
 	}
-	piece := b.share.take(len(bt.data) + n)
+	reserved := nameRoom(b.name, bt.Key)
+	piece := b.share.take(len(bt.data) + n + reserved)
 	if piece == nil {
 		return false
 	}
-	old := bt.data
-	bt.data = append(piece, old...)
+	old := bt.piece()
+	data := append(piece, bt.data...)
+	entry := b.share.entryOf(piece)
+	entry.succeed(piece, bt.entry, old, b.share.arena.pageOf(old))
+	bt.entry, bt.data = entry, data[:len(data):cap(data)-reserved]
 	b.held += cap(piece) - cap(old)
 	b.share.give(old)
 	return true
@@ -237,9 +259,10 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 	if !b.strain {
 		size = max(n, min(b.reached[key], b.limits.Bytes))
 	}
-	piece := b.share.take(size)
+	reserved := nameRoom(b.name, key)
+	piece := b.share.take(size + reserved)
 	if piece == nil && size > n {
-		piece = b.share.take(n)
+		piece = b.share.take(n + reserved)
 	}
 	if piece == nil {
 		if _, used := b.share.balance(); b.held > used/2 {
@@ -248,9 +271,14 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 		return nil
 	}
 	b.held += cap(piece)
-	bt := &Batch{Key: key, Spec: b.spec, First: received, Last: received, data: piece}
+	bt := &Batch{
+		Key: key, Spec: b.spec, First: received, Last: received,
+		data: piece[: 0 : cap(piece)-reserved], entry: b.share.entryOf(piece),
+	}
+	bt.entry.begin(piece, batchPiece, fingerprint(b.spec), b.share.arena.births.Add(1), received.UnixNano(), b.name, key)
 	if g := b.gaps[key]; g != nil {
 		bt.Dropped, g.fresh = g.fresh, 0
+		bt.entry.dropped = uint32(bt.Dropped)
 	}
 	b.open[key] = bt
 	b.last = bt
@@ -266,7 +294,7 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 func (b *Buffer) sealLocked(bt *Batch, cause Cause) {
 	delete(b.open, bt.Key)
 	b.byBirth.remove(bt)
-	b.held -= cap(bt.data)
+	b.held -= cap(bt.piece())
 	if b.byBirth.first == nil {
 		b.timer.Stop()
 	}
@@ -282,7 +310,9 @@ func (b *Buffer) sealLocked(bt *Batch, cause Cause) {
 		delete(b.reached, bt.Key)
 	}
 	b.sequence++
-	bt.Sequence, bt.Cause = b.sequence, cause
+	bt.Arena, bt.Sequence, bt.Cause = b.arena, b.sequence, cause
+	bt.entry.seal(bt.Arena, bt.Sequence, bt.Dropped)
+	Step("seal")
 	b.stats.Batches[cause]++
 	b.enqueue(bt)
 }
@@ -438,8 +468,14 @@ func (b *Buffer) Done(bt *Batch, lost int, reason string) {
 		b.stats.DeliveredBytes += uint64(len(bt.data))
 	}
 	b.mu.Unlock()
-	b.share.give(bt.data)
-	bt.data = nil
+	bt.entry.free()
+	Step("release")
+	if bt.left != nil {
+		bt.left.done(b.share, bt)
+	} else {
+		b.share.give(bt.piece())
+	}
+	bt.data, bt.entry = nil, nil
 }
 
 // Stats returns the numbers as they are at this moment.

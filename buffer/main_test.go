@@ -21,7 +21,7 @@ func newBuffer(t testing.TB, pages int, limits Limits) *Buffer {
 			t.Error(err)
 		}
 	})
-	return New(a.Share(a.Size()), limits)
+	return New("sink", a.Share(a.Size()), limits)
 }
 
 // add appends one line, received now, and reports whether it was taken.

@@ -82,7 +82,7 @@ func newModel(t *rapid.T) *model {
 	m := &model{arena: a, keys: make(map[string][]entry), gaps: make(map[string]bool)}
 	share := a.Share(rapid.IntRange(0, pages).Draw(t, "guaranteed") * PageSize)
 	m.other = a.Share(rapid.IntRange(0, pages).Draw(t, "other") * PageSize)
-	m.buf = New(share, Limits{})
+	m.buf = New("sink", share, Limits{})
 	m.setSpec(t)
 	return m
 }

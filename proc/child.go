@@ -144,11 +144,14 @@ func closeAll[T io.Closer](files []T) {
 func (p *Program) read(c *child, pipes []*Pipe) {
 	var readers sync.WaitGroup
 	for _, pipe := range pipes {
-		handler := p.cfg.Output(c.pid, pipe.name)
+		lines, handler := p.cfg.Lines, p.cfg.Output(c.pid, pipe.name)
+		if p.cfg.Window != nil {
+			lines.Window = p.cfg.Window(c.pid, pipe.name)
+		}
 		if c.ready != nil && p.cfg.Ready.Line != nil {
 			handler = c.ready.in(p.cfg.Ready.Line, handler)
 		}
-		r := NewReader(pipe, p.cfg.Poller, p.cfg.Lines, handler)
+		r := NewReader(pipe, p.cfg.Poller, lines, handler)
 		readers.Go(func() { // ends with the pipe, or with abandon
 			err := r.Run(p.abandon)
 			pipe.Close() // even after an error: a full pipe without a reader would hang the child

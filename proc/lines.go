@@ -38,6 +38,11 @@ type LineConfig struct {
 	// grants everything.
 	Reserve func(n int) bool
 	Release func(n int)
+
+	// Window is asked for memory of at least n bytes that outlives the process.
+	// Then Reserve is not. It may return nil. It goes with Start no more than
+	// with a handler that keeps text: what is kept there ends with the process.
+	Window func(n int) Window
 }
 
 // Block is what a reader hands out: either whole lines, each with its LF, or
@@ -46,6 +51,7 @@ type Block struct {
 	Text     []byte    // borrowed for the call
 	Lines    int       // records in Text: its lines, or 1 for a piece or a record
 	Received time.Time // when the last of Text was read
+	Window   Window    // that Text lies in; nil: in memory that ends with the process
 
 	// Partial says that Text is one piece of a line that was longer than
 	// MaxLine or kept waiting for longer than PartialTimeout. The pieces of a
@@ -70,11 +76,15 @@ type lines struct {
 	join     *joiner     // that handler leads to, or nil
 	readSize int         // bytes that one read shall have room for under load
 
-	buf   []byte    // owned; buf[:end] is kept back
-	end   int       // at most MaxLine, and less than len(buf)
-	since time.Time // when the first of buf[:end] was read
-	split bool      // a piece of this line went out already
-	quiet int       // drains in a row that the smallest buffer was enough for
+	buf     []byte    // owned; buf[start:end] is kept back; nil until it is needed
+	start   int       // 0, unless what is kept back is longer than what was before it
+	end     int       // less than len(buf) between two calls
+	small   int       // the smallest length of buf
+	kept    kept      // what the window that buf lies in says of it
+	since   time.Time // when the first of buf[start:end] was read
+	split   bool      // a piece of this line went out already
+	trimmed []byte    // a text without CR
+	quiet   int       // drains in a row that the smallest buffer was enough for
 }
 
 // newLines makes an assembler for a pipe that holds size bytes.
@@ -86,7 +96,6 @@ func newLines(cfg LineConfig, size int, handler func(Block)) *lines {
 		LineConfig: cfg,
 		handler:    handler,
 		readSize:   min(max(size, minBuffer), maxRead),
-		buf:        make([]byte, minBuffer),
 	}
 	if cfg.Start != nil {
 		l.join = newJoiner(cfg, handler)
@@ -97,29 +106,58 @@ func newLines(cfg LineConfig, size int, handler func(Block)) *lines {
 
 // space is where the next read goes, never empty; it is valid until the next
 // call of any method.
-func (l *lines) space() []byte { return l.buf[l.end:] }
+func (l *lines) space() []byte {
+	if l.buf == nil {
+		l.open()
+	}
+	return l.buf[l.end:]
+}
+
+// open takes the smallest buffer.
+func (l *lines) open() {
+	if l.Window != nil {
+		if w := l.Window(minBuffer); w != nil {
+			l.buf = l.kept.use(w)
+			l.record()
+		}
+	}
+	if l.buf == nil {
+		l.buf = make([]byte, minBuffer)
+	}
+	l.small = len(l.buf)
+}
+
+// record notes what is kept back, and that all behind it is zeros.
+func (l *lines) record() {
+	l.kept.record(keptRecord{start: uint32(l.start), end: uint32(l.end), flags: keptClean | l.splitFlag()})
+}
+
+func (l *lines) splitFlag() uint32 {
+	if l.split {
+		return keptSplit
+	}
+	return 0
+}
 
 // fed takes the n bytes that were read into space at now, and hands out what
 // they complete.
 func (l *lines) fed(n int, now time.Time) {
-	if l.end == 0 {
+	if l.start == l.end {
 		l.since = now
 	}
 	read := l.buf[l.end : l.end+n]
 	full := l.end+n == len(l.buf)
-	done := 0
-	if i := bytes.LastIndexByte(read, '\n'); i >= 0 {
-		done = l.end + i + 1
-		l.whole(l.buf[:done], now)
-	}
+	from := l.end
 	l.end += n
-	for l.end-done > l.MaxLine { // no LF is left
-		l.piece(l.buf[done:done+l.MaxLine], now)
-		done += l.MaxLine
+	if i := bytes.LastIndexByte(read, '\n'); i >= 0 {
+		l.whole(l.buf[l.start:from+i+1], now)
 	}
-	l.drop(done, now)
+	for l.end-l.start > l.MaxLine { // no LF is left
+		l.piece(l.buf[l.start:l.start+l.MaxLine], now)
+	}
+	l.compact(now)
 
-	if l.end > len(l.buf)/2 || full && len(l.buf) < l.readSize {
+	if l.end-l.start > len(l.buf)/2 || full && len(l.buf) < l.readSize {
 		l.grow()
 	}
 	if l.end == len(l.buf) {
@@ -127,13 +165,27 @@ func (l *lines) fed(n int, now time.Time) {
 	}
 }
 
-// drop takes the first n bytes away. Each byte is moved once: a text without
-// LF already lies in front.
-func (l *lines) drop(n int, now time.Time) {
-	if n > 0 {
-		l.end = copy(l.buf, l.buf[n:l.end])
+// compact moves what is kept back to the front, if there is room for it: as
+// long as it lies where it was too, a kill cannot hit it half moved. Where there
+// is none, more than half of the text is kept back, and the buffer grows before
+// it is full.
+func (l *lines) compact(now time.Time) {
+	if l.start > 0 {
 		l.since = now
 	}
+	old, n := l.end, l.end-l.start
+	if l.start > 0 && (n <= l.start || l.kept.window == nil) {
+		copy(l.buf, l.buf[l.start:l.end])
+		l.start, l.end = 0, n
+	}
+	if l.kept.window == nil {
+		return
+	}
+	if l.end < old {
+		l.kept.record(keptRecord{end: uint32(l.end), flags: l.splitFlag()})
+		clear(l.buf[l.end:old])
+	}
+	l.record()
 }
 
 // whole hands out text that ends with LF: in one block, but for lines that
@@ -152,7 +204,6 @@ func (l *lines) whole(text []byte, now time.Time) {
 			l.piece(text[:n], now)
 		} else {
 			l.give(Block{Text: text[:n], Partial: true, Received: now})
-			l.split = false
 		}
 		text = text[n:]
 	}
@@ -184,32 +235,68 @@ func (l *lines) fitting(text []byte) int {
 // TrimCR would have to take off: a byte that is no LF is known to follow.
 func (l *lines) piece(text []byte, now time.Time) {
 	l.give(Block{Text: text, Partial: true, Received: now})
-	l.split = true
 }
 
 // cut hands out what is kept back, before its end is known.
 func (l *lines) cut(now time.Time) {
-	n := l.end
-	if l.TrimCR && l.buf[n-1] == '\r' {
-		n-- // an LF may follow
+	end := l.end
+	if l.TrimCR && l.buf[end-1] == '\r' {
+		end-- // an LF may follow
 	}
-	if n > 0 {
-		l.piece(l.buf[:n], now)
+	if end > l.start {
+		l.piece(l.buf[l.start:end], now)
 	}
-	l.end = copy(l.buf, l.buf[n:l.end])
+	l.compact(now)
 	l.since = now
 }
 
-// give counts and hands over one block.
+// give counts and hands over one block, with which what is kept back begins.
 func (l *lines) give(b Block) {
+	end := l.start + len(b.Text)
+	goesOn := b.Partial && !bytes.HasSuffix(b.Text, lf)
+	l.begin(b, end)
 	if l.TrimCR {
-		b.Text = trimCR(b.Text)
+		b.Text = l.withoutCR(b.Text)
 	}
-	b.Lines = 1
+	b.Lines, b.Window = 1, l.kept.window
 	if !b.Partial && !b.Last {
 		b.Lines = bytes.Count(b.Text, lf)
 	}
 	l.handler(b)
+	l.start = end
+	if b.Partial || b.Last {
+		l.split = goesOn
+	}
+	if l.kept.window != nil {
+		l.kept.record(keptRecord{start: uint32(l.start), end: uint32(l.end), flags: l.splitFlag()})
+		l.kept.window.End()
+	}
+}
+
+// begin records that a block is being handed out.
+func (l *lines) begin(b Block, end int) {
+	if l.kept.window == nil || end == l.start {
+		return
+	}
+	r := keptRecord{start: uint32(l.start), end: uint32(l.end), block: uint32(end), flags: l.splitFlag()}
+	if b.Partial {
+		r.flags |= keptPartial
+	}
+	if b.Last {
+		r.flags |= keptLast
+	}
+	l.kept.window.Begin()
+	l.kept.record(r)
+}
+
+// withoutCR takes the CR of every CR LF out of a text: in place, or where the
+// text outlives the process in a copy.
+func (l *lines) withoutCR(text []byte) []byte {
+	if l.kept.window != nil && bytes.Contains(text, crlf) {
+		l.trimmed = append(l.trimmed[:0], text...)
+		text = l.trimmed
+	}
+	return trimCR(text)
 }
 
 var (
@@ -235,7 +322,7 @@ func trimCR(text []byte) []byte {
 }
 
 // waits reports whether something is kept back: then expire has to be called.
-func (l *lines) waits() bool { return l.end > 0 || l.join != nil && len(l.join.held) > 0 }
+func (l *lines) waits() bool { return l.end > l.start || l.join != nil && len(l.join.held) > 0 }
 
 // expire hands out what was kept back for too long. It returns how long what
 // is kept back now may stay; 0 for ever.
@@ -253,12 +340,12 @@ func (l *lines) expire(now time.Time) time.Duration {
 
 // expirePartial is expire of a line whose end has not come.
 func (l *lines) expirePartial(now time.Time) time.Duration {
-	if l.end == 0 || l.PartialTimeout <= 0 {
+	if l.start == l.end || l.PartialTimeout <= 0 {
 		return 0
 	}
 	if now.Sub(l.since) >= l.PartialTimeout {
 		l.cut(now)
-		if l.end == 0 {
+		if l.start == l.end {
 			return 0
 		}
 	}
@@ -268,20 +355,24 @@ func (l *lines) expirePartial(now time.Time) time.Duration {
 // finish hands out the rest at the end of the stream and gives the memory
 // back. The assembler cannot be used after it.
 func (l *lines) finish(now time.Time) {
-	if l.end > 0 || l.split {
-		l.give(Block{Text: l.buf[:l.end], Partial: l.split, Last: true, Received: now})
+	if l.end > l.start || l.split {
+		l.give(Block{Text: l.buf[l.start:l.end], Partial: l.split, Last: true, Received: now})
 	}
 	if l.join != nil {
 		l.join.finish()
 	}
-	l.release(len(l.buf) - minBuffer)
-	l.end, l.buf = 0, nil
+	if l.kept.window != nil {
+		l.kept.window.Close() // nothing of it is wanted
+	} else if l.buf != nil {
+		l.release(len(l.buf) - minBuffer)
+	}
+	l.start, l.end, l.buf, l.kept = 0, 0, nil, kept{}
 }
 
 // drained is told how many bytes a drain took in all, and makes the buffer
 // small again when it has been too large for a while.
 func (l *lines) drained(n int) {
-	if len(l.buf) == minBuffer {
+	if len(l.buf) == l.small {
 		return
 	}
 	if n+l.end > minBuffer/2 {
@@ -296,7 +387,14 @@ func (l *lines) drained(n int) {
 
 // grow doubles the buffer, up to a line of MaxLine and a read after it.
 func (l *lines) grow() {
-	size := min(2*len(l.buf), max(l.MaxLine+l.readSize, minBuffer))
+	most := max(l.MaxLine+l.readSize, minBuffer)
+	if l.kept.window != nil {
+		if len(l.buf) < most {
+			l.resize(2*(len(l.buf)+keptSize), l.buf[l.start:l.end])
+		}
+		return
+	}
+	size := min(2*len(l.buf), most)
 	n := size - len(l.buf)
 	if n <= 0 || (l.Reserve != nil && !l.Reserve(n)) {
 		return
@@ -304,8 +402,27 @@ func (l *lines) grow() {
 	l.buf = append(make([]byte, 0, size), l.buf[:l.end]...)[:size]
 }
 
+// resize goes on in another window of at least n bytes, which begins with a
+// text and takes the place of this one and others. False: there is no room.
+func (l *lines) resize(n int, text []byte, others ...Window) bool {
+	w := l.kept.window.Resize(n)
+	if w == nil {
+		return false
+	}
+	old := l.kept.window
+	l.buf = l.kept.use(w)
+	l.start, l.end = 0, copy(l.buf, text)
+	l.record()
+	w.Replace(append(others, old)...)
+	return true
+}
+
 // shrink goes back to the smallest buffer; what is kept back must fit.
 func (l *lines) shrink() {
+	if l.kept.window != nil {
+		l.resize(l.small+keptSize, l.buf[l.start:l.end])
+		return
+	}
 	n := len(l.buf) - minBuffer
 	l.buf = append(make([]byte, 0, minBuffer), l.buf[:l.end]...)[:minBuffer]
 	l.release(n)

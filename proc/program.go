@@ -66,6 +66,10 @@ type Config struct {
 	// follow each other, those for two pipes may come at the same time. While
 	// it blocks, the program's pipe fills.
 	Output func(pid int, stream string) func(Block)
+
+	// Window is asked likewise for where the pipe is read into, see LineConfig;
+	// nil: memory that ends with the process.
+	Window func(pid int, stream string) func(n int) Window
 }
 
 // Program is one supervised process: at most one child at a time.

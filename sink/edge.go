@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"logboom/buffer"
 	"logboom/syslog"
 )
 
@@ -42,7 +43,8 @@ type Edge struct {
 	sink     *Sink
 	policy   Policy
 	giveUp   <-chan struct{}
-	dropping bool // waited in vain; until there is room
+	dropping bool         // waited in vain; until there is room
+	note     *buffer.Note // of what the next call brings
 	m        syslog.Message
 	key      []byte
 }
@@ -58,24 +60,43 @@ func (e *Edge) Sink() *Sink { return e.sink }
 // Waits reports whether the edge can hold its source up.
 func (e *Edge) Waits() bool { return e.policy != 0 }
 
+// Follow makes the next call note in n what it is doing. It counts messages,
+// or for AppendLines bytes.
+func (e *Edge) Follow(n *buffer.Note) *Edge {
+	e.note = n
+	return e
+}
+
+func (e *Edge) begin() {
+	e.sink.buf.Begin()
+	e.sink.buf.Keep(e.note)
+}
+
+func (e *Edge) end() {
+	e.sink.buf.End()
+	e.note = nil
+}
+
 // Append takes messages on, copying them.
 func (e *Edge) Append(o *Origin, ms []syslog.Message) Tally {
 	var t Tally
-	s := e.sink
-	s.buf.Begin()
-	defer s.buf.End()
+	e.begin()
+	defer e.end()
 	for i := range ms {
-		e.appendLocked(o, &ms[i], &t)
+		e.appendLocked(o, &ms[i], 1, &t)
 	}
 	return t
 }
 
-func (e *Edge) appendLocked(o *Origin, m *syslog.Message, t *Tally) {
+// appendLocked takes one message on, which is so many units of the note.
+func (e *Edge) appendLocked(o *Origin, m *syslog.Message, units int, t *Tally) {
 	s := e.sink
 	if s.filters && !s.conf.Match.takes(m) {
 		t.Filtered++
+		e.note.Skip(units)
 		return
 	}
+	e.note.Step(units)
 	if e.tryLocked(o, m) {
 		t.Accepted++
 		e.dropping = false
@@ -87,9 +108,11 @@ func (e *Edge) appendLocked(o *Origin, m *syslog.Message, t *Tally) {
 	case overdue:
 		t.Dropped++
 		s.buf.Drop(e.key, 1, MemoryFull)
+		e.note.Skip(units)
 	case stopping:
 		t.Stopped++
 		s.buf.Drop(e.key, 1, Stopped)
+		e.note.Skip(units)
 	}
 }
 
@@ -155,7 +178,7 @@ func (e *Edge) waitLocked(o *Origin, m *syslog.Message) waitResult {
 
 func (e *Edge) sleepUnlocked(room <-chan struct{}, timeout <-chan time.Time) waitResult {
 	e.sink.buf.End()
-	defer e.sink.buf.Begin()
+	defer e.begin()
 	select {
 	case <-room:
 		return waited
@@ -171,9 +194,8 @@ func (e *Edge) sleepUnlocked(room <-chan struct{}, timeout <-chan time.Time) wai
 // go where a line is a record as it is.
 func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time) Tally {
 	var t Tally
-	s := e.sink
-	s.buf.Begin()
-	defer s.buf.End()
+	e.begin()
+	defer e.end()
 	e.m = syslog.Message{Received: received}
 	e.m.Priority, e.m.Tag, e.m.PID = o.Priority, o.Program, o.PID
 	clean := bytes.IndexByte(text, '\r') < 0 && bytes.IndexByte(text, 0) < 0
@@ -188,7 +210,7 @@ func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time
 		end := bytes.IndexByte(text, '\n')
 		e.m.Message = text[:end]
 		text, lines = text[end+1:], lines-1
-		e.appendLocked(o, &e.m, &t)
+		e.appendLocked(o, &e.m, end+1, &t)
 	}
 	e.m = syslog.Message{}
 	return t
@@ -220,9 +242,9 @@ func (e *Edge) AppendPiece(o *Origin, text []byte, partial bool, received time.T
 	e.m = syslog.Message{Received: received, Partial: partial}
 	e.m.Priority, e.m.Tag, e.m.PID, e.m.Message = o.Priority, o.Program, o.PID, text
 	var t Tally
-	e.sink.buf.Begin()
-	defer e.sink.buf.End()
-	e.appendLocked(o, &e.m, &t)
+	e.begin()
+	defer e.end()
+	e.appendLocked(o, &e.m, 1, &t)
 	e.m = syslog.Message{}
 	return t
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +36,7 @@ type File struct {
 
 	families []*family // of the path and the overflow path; none: a descriptor
 	timed    bool      // names change with time, and with the message
+	framed   bool      // batches hold counted frames, of a syslog sink that is gone
 }
 
 // files delivers batches to files: a batch is one write(2). It owns the files
@@ -47,8 +47,8 @@ type files struct {
 	open     map[string]*list.Element // of *file, by path
 	recent   list.List                // the last used first
 	compress map[compression]compressor
-	arena    uint64
 	ends     map[string]end
+	unframed []byte            // the lines of a batch of frames
 	current  map[string]string // the path that is open, by line of descent, where that has several
 
 	dirty  map[*file]struct{} // written to since they were synced
@@ -113,7 +113,7 @@ type compression struct {
 
 func newFiles(c *counters, log zerolog.Logger) *files {
 	return &files{
-		log: log, counters: c, arena: rand.Uint64(),
+		log: log, counters: c,
 		open: make(map[string]*list.Element), compress: make(map[compression]compressor),
 		ends: make(map[string]end), current: make(map[string]string),
 		steps: rotationSteps, dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
@@ -132,27 +132,38 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
+	there, err := w.settleIntent(b, spec, text)
+	if err == nil && !there {
+		err = w.appendTo(b, spec, text)
+	}
+	var refused *Refused
+	if errors.As(err, &refused) {
+		refused.Messages = b.Messages
+	}
+	return err
+}
+
+// appendTo appends the member of a batch to the file of its path.
+func (w *files) appendTo(b *buffer.Batch, spec *File, text []byte) error {
 	f, err := w.file(b.Key, spec, b.First)
 	if err == nil && f.isDue(b.First, len(text)) && w.rotate(f) {
 		f, err = w.file(b.Key, spec, b.First)
 	}
 	if err != nil {
-		var refused *Refused
-		if errors.As(err, &refused) {
-			refused.Messages = b.Messages
-		}
 		return err
 	}
-	err = w.append(f, text)
+	err = w.append(f, b, text)
 	if spec.Descriptor != nil && errors.Is(err, unix.EPIPE) {
-		return &Refused{Reason: Closed, Messages: b.Messages, Err: err} // its reader does not come back
+		return &Refused{Reason: Closed, Err: err} // its reader does not come back
 	}
 	return err
 }
 
-// append appends a member to a file, or nothing on an error.
-func (w *files) append(f *file, text []byte) error {
+// append appends the member of a batch to a file, or nothing on an error.
+func (w *files) append(f *file, b *buffer.Batch, text []byte) error {
+	f.intend(b, text)
 	n, err := gzipwriter.AppendFile(f.out, text)
+	buffer.Step("write")
 	if n > 0 {
 		w.counters.writes.Add(1)
 	}
@@ -180,8 +191,13 @@ func (w *files) append(f *file, text []byte) error {
 
 // member returns the bytes of a batch as they go into its file.
 func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
+	text := b.Bytes()
+	if spec.framed {
+		w.unframed = unframe(w.unframed[:0], text)
+		text = w.unframed
+	}
 	if spec.Compress == gzipwriter.Plain {
-		return b.Bytes(), nil
+		return text, nil
 	}
 	how := compression{spec.Compress, spec.Level}
 	level := w.compress[how]
@@ -197,9 +213,9 @@ func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
 		}
 		w.compress[how] = level
 	}
-	return level.Member(b.Bytes(), gzipwriter.Info{
+	return level.Member(text, gzipwriter.Info{
 		Messages: uint32(b.Messages), First: b.First.UnixNano(), Last: b.Last.UnixNano(),
-		Arena: w.arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
+		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
 	})
 }
 

@@ -69,7 +69,8 @@ type forwarder struct {
 	first   int        // the target to try first next time
 	checked time.Time  // when a better target was last looked for
 
-	sequence uint64   // of the batch that batch is about
+	arena    uint64 // with sequence: the batch that batch is about
+	sequence uint64
 	batch    progress // kept over tries, so that no datagram goes out twice
 	window   window
 	news     news
@@ -114,8 +115,8 @@ func (f *forwarder) Deliver(b *buffer.Batch, giveUp <-chan struct{}) error {
 	if ended(giveUp) {
 		return errGivenUp
 	}
-	if f.sequence != b.Sequence {
-		f.sequence, f.batch = b.Sequence, progress{}
+	if f.sequence != b.Sequence || f.arena != b.Arena {
+		f.arena, f.sequence, f.batch = b.Arena, b.Sequence, progress{}
 	}
 	framing, _ := b.Spec.(Framing)
 	if err := f.ready(framing, giveUp); err != nil {

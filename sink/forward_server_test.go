@@ -33,7 +33,7 @@ func newTimber(t testing.TB) *timber {
 		}
 	})
 	limits := buffer.Limits{Messages: 1 << 20, Bytes: 8 << 20, Flush: time.Hour}
-	return &timber{t, buffer.New(arena.Share(32<<20), limits)}
+	return &timber{t, buffer.New("s", arena.Share(32<<20), limits)}
 }
 
 // batch encodes and frames messages.

@@ -177,7 +177,7 @@ func newNamer(t testing.TB, path string, maxNew int) *namer {
 	n.naming = newNaming("s", zerolog.New(n.log))
 	n.set(mustPath(t, path), maxNew)
 	arena := newArena(t, 1<<20)
-	n.buf = buffer.New(arena.Share(0), buffer.Limits{Messages: 1, Bytes: 4096, Flush: never})
+	n.buf = buffer.New("s", arena.Share(0), buffer.Limits{Messages: 1, Bytes: 4096, Flush: never})
 	return n
 }
 

@@ -317,7 +317,7 @@ func specOf(t testing.TB, path string) *File {
 // batch is one of the text, received now.
 func batch(t testing.TB, path string, spec *File, text string) *buffer.Batch {
 	t.Helper()
-	b := buffer.New(newArena(t, 1<<20).Share(0), buffer.Limits{Messages: 1, Bytes: 1 << 20, Flush: time.Hour})
+	b := buffer.New("s", newArena(t, 1<<20).Share(0), buffer.Limits{Messages: 1, Bytes: 1 << 20, Flush: time.Hour})
 	b.Begin()
 	b.SetSpec(buffer.Limits{Messages: 1, Bytes: 1 << 20, Flush: time.Hour}, spec)
 	b.Append([]byte(path), []byte(text), false, time.Now())

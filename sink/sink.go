@@ -82,6 +82,7 @@ type Sink struct {
 
 	// The intake; guarded by buf's lock (Begin, End).
 	conf    Config
+	spec    any // of its batches
 	enc     encoder
 	naming  naming
 	filters bool
@@ -93,7 +94,7 @@ type Sink struct {
 func New(conf Config, arena *buffer.Arena, log zerolog.Logger) *Sink {
 	log = log.With().Str("sink", conf.Name).Logger()
 	s := &Sink{name: conf.Name, share: arena.Share(conf.Memory)}
-	s.buf = buffer.New(s.share, conf.Limits)
+	s.buf = buffer.New(s.name, s.share, conf.Limits)
 	s.naming = newNaming(s.name, log)
 	s.run = newRunner(s.buf, conf.Retry, log)
 	if conf.Forward != nil {
@@ -137,6 +138,7 @@ func (s *Sink) setLocked(conf Config) {
 		spec = &file
 		conf.Limits.Bytes = min(conf.Limits.Bytes, gzipwriter.MaxText)
 	}
+	s.spec = spec
 	s.buf.SetSpec(conf.Limits, spec)
 	s.conf = conf
 	s.filters = conf.Match.isSet()

@@ -61,6 +61,7 @@ type DatagramConfig struct {
 
 	DrainInterval time.Duration // longest sleep between drains; 0 wakes for each datagram, < 0 chooses
 	Poller        *drain.Poller
+	Window        Window // memory to receive into; nil: the Datagram's own
 
 	Mode     os.FileMode // of a unix socket that is made, whatever the umask
 	UID, GID int         // its owner; -1 leaves it
@@ -147,7 +148,7 @@ func (d *Datagram) open() (err error) {
 		return err
 	}
 	d.messages = make([]Message, slotCount)
-	d.slots, err = newSlots(d.cfg.MaxMessage+framingSize, !d.local)
+	d.slots, err = newSlots(d.cfg.MaxMessage+framingSize, !d.local, d.cfg.Window)
 	return err
 }
 
@@ -262,7 +263,7 @@ func (d *Datagram) drain() (units int, again time.Duration, err error) {
 			again, err := transient(err)
 			return units, again, err
 		}
-		if n < slotCount {
+		if n < int(d.slots.count) {
 			if units == 0 {
 				d.slots.giveBack() // a pause
 			}
@@ -286,7 +287,7 @@ func (d *Datagram) drainQueue() error {
 			if again >= 0 {
 				return err
 			}
-		} else if n < slotCount {
+		} else if n < int(d.slots.count) {
 			return nil
 		}
 		left -= max(n, 1)
@@ -316,6 +317,7 @@ func (d *Datagram) burst() (int, error) {
 	}
 	if n > 0 {
 		d.hand(n)
+		d.slots.done()
 	}
 	return n, err
 }
@@ -330,27 +332,42 @@ func (d *Datagram) hand(n int) {
 		peer, ok := d.peer(i)
 		if !ok {
 			d.refused.Add(1)
+			d.slots.skip(i)
 			continue
-		}
-		if !d.cfg.Raw && !cut {
-			b = TrimDatagram(b)
-		}
-		if len(b) == 0 {
-			continue
-		}
-		if cut = cut || len(b) > d.cfg.MaxMessage; cut {
-			b = wholeRunes(b[:d.cfg.MaxMessage])
-			d.truncated.Add(1)
 		}
 		ms = ms[:len(ms)+1]
 		m := &ms[len(ms)-1]
-		m.scan(b, d.cfg.Raw, d.local)
-		m.Received, m.Peer, m.Truncated, m.Partial = received, peer, cut, false
+		if !m.take(b, cut, d.cfg.Raw, d.local, d.cfg.MaxMessage) {
+			ms = ms[:len(ms)-1]
+			d.slots.skip(i)
+			continue
+		}
+		m.Received, m.Peer, m.Partial = received, peer, false
+		if m.Truncated {
+			d.truncated.Add(1)
+		}
 	}
 	d.size = (d.size + bytes/n) / 2
 	if len(ms) > 0 {
 		d.cfg.Handler(ms)
 	}
+}
+
+// take makes m the message of a datagram, of which maxMessage bytes are taken.
+// It returns false where there is none.
+func (m *Message) take(b []byte, cut, raw, local bool, maxMessage int) bool {
+	if !raw && !cut {
+		b = TrimDatagram(b)
+	}
+	if len(b) == 0 {
+		return false
+	}
+	if cut = cut || len(b) > maxMessage; cut {
+		b = wholeRunes(b[:min(len(b), maxMessage)])
+	}
+	m.scan(b, raw, local)
+	m.Truncated = cut
+	return true
 }
 
 // peer is the sender of a slot's datagram in text, and whether it may send.

@@ -1,7 +1,7 @@
 package syslog
 
 import (
-	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"unsafe"
@@ -20,19 +20,35 @@ const denseSize = 2048
 // message of exactly the limit may have it.
 const framingSize = 3
 
+// Window is memory to receive into that outlives the process, and says
+// whether what it holds is done.
+type Window interface {
+	Memory() []byte // zeroed at first; whole pages
+	Begin()         // from now on what it holds is to be taken up after a kill
+	End()           // all of it is done
+}
+
 // slots is the memory that recvmmsg(2) fills. A datagram lands in a small
 // dense slot; what does not fit there goes on in a large one, of which nothing
-// is touched, so that it takes no memory, until then. Both are mapped, never
-// moved by anyone, and belong to the goroutine that receives.
+// is touched, so that it takes no memory, until then. It is mapped, never
+// moved by anyone, and belongs to the goroutine that receives.
+//
+// In a window the memory describes itself, and the lengths are zero but for
+// datagrams that have been received: so it is known, after a kill, which those
+// are.
 type slots struct {
+	window Window // nil: the memory is ours
+	memory []byte
+
 	headers []mmsghdr
 	iovecs  [][2]unix.Iovec
-	names   []unix.RawSockaddrInet6 // an IPv4 address is shorter
+	names   []unix.RawSockaddrInet6 // an IPv4 address is shorter; nil: not wanted
+	dense   []byte                  // denseSize for each
+	large   []byte                  // largeSize for each; nil if no datagram is that long
 
-	dense     []byte // slotCount times denseSize
-	large     []byte // slotCount times largeSize; nil if no datagram is that long
-	largeSize int    // bytes, whole pages
-	touched   bool   // a large slot was used since giveBack
+	slotsLayout
+	filled  int  // slots whose lengths are not zero
+	touched bool // a large slot was used since giveBack
 }
 
 // mmsghdr is struct mmsghdr of recvmmsg(2).
@@ -41,31 +57,102 @@ type mmsghdr struct {
 	n uint32 // bytes received
 }
 
-// newSlots maps slots for datagrams of up to size bytes. named: the sender's
-// address is wanted.
-func newSlots(size int, named bool) (*slots, error) {
-	s := &slots{
-		headers: make([]mmsghdr, slotCount),
-		iovecs:  make([][2]unix.Iovec, slotCount),
-	}
-	var err error
-	if s.dense, err = mapMemory(slotCount * denseSize); err != nil {
-		return nil, err
-	}
+// slotsLayout is what the memory begins with.
+type slotsLayout struct {
+	magic     uint32
+	count     uint32 // slots
+	largeSize uint32 // bytes, whole pages; 0: none
+	named     uint32 // 1: names are there
+	size      uint32 // bytes of a datagram, framing included
+}
+
+const (
+	slotsMagic = 0x736c6f74
+	slotsPage  = 4096
+)
+
+// layOut tells how slots for datagrams of up to size bytes are laid out.
+func layOut(count, size int, named bool) slotsLayout {
+	l := slotsLayout{magic: slotsMagic, count: uint32(count), size: uint32(size)}
 	if size > denseSize {
-		page := os.Getpagesize()
-		s.largeSize = (size + page - 1) / page * page
-		if s.large, err = mapMemory(slotCount * s.largeSize); err != nil {
-			return nil, errors.Join(err, s.free())
-		}
+		l.largeSize = uint32(wholePages(size))
 	}
 	if named {
-		s.names = make([]unix.RawSockaddrInet6, slotCount)
+		l.named = 1
 	}
+	return l
+}
+
+func wholePages(n int) int { return (n + slotsPage - 1) / slotsPage * slotsPage }
+
+// head is the size of all that lies before the dense part, in bytes.
+func (l *slotsLayout) head() int {
+	each := int(unsafe.Sizeof(mmsghdr{}) + unsafe.Sizeof([2]unix.Iovec{}) + unsafe.Sizeof(unix.RawSockaddrInet6{}))
+	return wholePages(slotsStart + int(l.count)*each)
+}
+
+// slotsStart is where the headers begin: they hold pointers.
+const slotsStart = 64
+
+func (l *slotsLayout) total() int {
+	return l.head() + int(l.count)*denseSize + int(l.count)*int(l.largeSize)
+}
+
+// ReceiveMemory is how much memory the receiving of messages of up to
+// maxMessage bytes wants, and at most the budget, in bytes; 0 if that is too
+// little.
+func ReceiveMemory(maxMessage, budget int) int {
+	for count := slotCount; count > 0; count-- {
+		l := layOut(count, maxMessage+framingSize, true)
+		if n := l.total(); n <= budget {
+			return n
+		}
+	}
+	return 0
+}
+
+// newSlots makes slots for datagrams of up to size bytes: as many as the
+// window has room for, or, without one, slotCount in memory that is mapped.
+// named: the sender's address is wanted.
+func newSlots(size int, named bool, window Window) (*slots, error) {
+	s := &slots{window: window, slotsLayout: layOut(slotCount, size, named)}
+	if window == nil {
+		var err error
+		if s.memory, err = mapMemory(s.total()); err != nil {
+			return nil, err
+		}
+	} else {
+		s.memory = window.Memory()
+		for s.total() > len(s.memory) {
+			s.count--
+		}
+		if s.count == 0 {
+			return nil, fmt.Errorf("%d bytes are too little to receive %d into", len(s.memory), size)
+		}
+	}
+	s.find()
 	for i := range s.headers {
 		s.link(i, size)
 	}
+	*(*slotsLayout)(unsafe.Pointer(&s.memory[0])) = s.slotsLayout
 	return s, nil
+}
+
+// find finds the parts of the memory.
+func (s *slots) find() {
+	n := int(s.count)
+	at := unsafe.Pointer(&s.memory[slotsStart])
+	s.headers = unsafe.Slice((*mmsghdr)(at), n)
+	at = unsafe.Add(at, n*int(unsafe.Sizeof(mmsghdr{})))
+	s.iovecs = unsafe.Slice((*[2]unix.Iovec)(at), n)
+	at = unsafe.Add(at, n*int(unsafe.Sizeof([2]unix.Iovec{})))
+	if s.named == 1 {
+		s.names = unsafe.Slice((*unix.RawSockaddrInet6)(at), n)
+	}
+	s.dense = s.memory[s.head():][:n*denseSize]
+	if s.largeSize > 0 {
+		s.large = s.memory[s.head()+n*denseSize:][:n*int(s.largeSize)]
+	}
 }
 
 func mapMemory(n int) ([]byte, error) {
@@ -82,7 +169,7 @@ func (s *slots) link(i, size int) {
 	iov[0].SetLen(min(size, denseSize))
 	h.SetIovlen(1)
 	if s.large != nil {
-		iov[1].Base = &s.large[i*s.largeSize+denseSize]
+		iov[1].Base = &s.large[i*int(s.largeSize)+denseSize]
 		iov[1].SetLen(size - denseSize)
 		h.SetIovlen(2)
 	}
@@ -92,17 +179,35 @@ func (s *slots) link(i, size int) {
 	}
 }
 
-// receive takes what the socket has queued, up to slotCount datagrams, and
-// never waits. So it may be a raw call: telling the scheduler costs more than
-// the kernel's copying.
+// receive takes what the socket has queued, as many datagrams as there are
+// slots at most, and never waits. So it may be a raw call: telling the
+// scheduler costs more than the kernel's copying.
 func (s *slots) receive(fd int) (int, error) {
+	if s.window != nil {
+		s.window.Begin()
+	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
-		uintptr(unsafe.Pointer(&s.headers[0])), slotCount, unix.MSG_DONTWAIT, 0, 0)
+		uintptr(unsafe.Pointer(&s.headers[0])), uintptr(s.count), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
+	s.filled = int(n)
 	return int(n), nil
 }
+
+// done says that all that was received is with its takers.
+func (s *slots) done() {
+	if s.window != nil {
+		s.window.End()
+	}
+	for i := range s.filled {
+		s.headers[i].n = 0
+	}
+	s.filled = 0
+}
+
+// skip says that a slot's datagram is no message.
+func (s *slots) skip(i int) { s.headers[i].n = 0 }
 
 // datagram is what the last receive put into a slot, until the next receive.
 // cut: it was longer than the slot.
@@ -115,7 +220,7 @@ func (s *slots) datagram(i int) (b []byte, cut bool) {
 		return dense[:n:n], cut
 	}
 	s.touched = true
-	b = s.large[i*s.largeSize:][:n:n]
+	b = s.large[i*int(s.largeSize):][:n:n]
 	copy(b, dense)
 	return b, cut
 }
@@ -135,20 +240,19 @@ func (s *slots) sender(i int) netip.Addr {
 
 // giveBack returns the memory of large slots to the system, if any was used.
 func (s *slots) giveBack() {
-	if s.touched {
+	if s.touched && s.window == nil {
 		s.touched = false
-		unix.Madvise(s.large, unix.MADV_DONTNEED) // fails on locked memory: then it is meant to stay
+		unix.Madvise(s.large, unix.MADV_DONTNEED)
 	}
 }
 
-// free unmaps the slots; nothing that pointed into them may be used any more.
+// free unmaps memory of our own; nothing that pointed into it may be used any
+// more.
 func (s *slots) free() error {
-	var errs [2]error
-	for i, b := range [][]byte{s.dense, s.large} {
-		if b != nil {
-			errs[i] = os.NewSyscallError("munmap", unix.Munmap(b))
-		}
+	memory, ours := s.memory, s.window == nil
+	*s = slots{}
+	if memory == nil || !ours {
+		return nil
 	}
-	s.dense, s.large = nil, nil
-	return errors.Join(errs[:]...)
+	return os.NewSyscallError("munmap", unix.Munmap(memory))
 }

@@ -14,6 +14,7 @@ import (
 	"logboom/buffer"
 	"logboom/drain"
 	"logboom/proc"
+	"logboom/sink"
 )
 
 // daemon is everything that `logboom run` runs. Messages go from its feeds to
@@ -24,6 +25,9 @@ type daemon struct {
 	own       *ownLog
 	host      string
 	arena     *buffer.Arena
+	left      *leftovers    // of processes before this one
+	owner     []byte        // what a plain daemon's arena says of it
+	sinks     []sink.Config // besides those of the config
 	poller    *drain.Poller
 	family    *proc.Family // of all programs
 	inherited inherited
@@ -60,15 +64,15 @@ func (d *daemon) open(conf *Config) (err error) {
 	d.conf, d.host = conf, localHost()
 	d.giveUp, d.idle, d.reloads = make(chan struct{}), make(chan struct{}), make(chan chan error)
 	d.feeds, d.outlets = make(map[string]*feed), make(map[string]*outlet)
-	if d.arena, err = buffer.NewArena(conf.Memory.Cap); err != nil {
+	if err = d.findArenas(); err != nil {
 		return err
 	}
-	d.arena.SetAside(conf.Memory.Cap / receivePart)
+	d.arena.SetAside(d.arena.Size() / receivePart)
 	if d.poller, err = drain.NewPoller(); err != nil {
 		return err
 	}
 	d.family = proc.NewFamily(d.groupsPath(), d.log)
-	for _, c := range confs {
+	for _, c := range append(confs, d.sinks...) {
 		d.outlets[c.Name] = d.openOutlet(c, full[c.Name])
 	}
 	for _, section := range sections(conf) {
@@ -81,14 +85,12 @@ func (d *daemon) open(conf *Config) (err error) {
 		d.feeds[f.name] = f
 	}
 	d.inherited.closeRest()
-	return nil
+	return d.adopt(d.left)
 }
 
 func (d *daemon) closeUnstarted() {
 	for _, f := range d.feeds {
-		for _, c := range f.closers {
-			c.Close()
-		}
+		f.closeAll()
 	}
 	for _, o := range d.outlets {
 		o.Close()
@@ -96,6 +98,7 @@ func (d *daemon) closeUnstarted() {
 	}
 	d.family.Close()
 	d.poller.Close()
+	d.arena.Remove()
 }
 
 // sections are the sources and programs of a config: sources first, since a
@@ -197,6 +200,7 @@ func (d *daemon) stop() (undelivered uint64) {
 		o.wait(d.giveUp)
 		undelivered += o.Status().Buffered
 	}
+	d.keep()
 	return undelivered
 }
 

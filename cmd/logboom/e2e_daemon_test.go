@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,26 +25,31 @@ import (
 
 // binary builds logboom once and returns a path to run it by. The file has no
 // name any more: nothing is left behind, however the tests end.
-var binary = sync.OnceValues(func() (string, error) {
+var binary = sync.OnceValues(func() (string, error) { return build(&built) })
+
+// faultyBinary is one that is killed at a step that LOGBOOM_KILL names.
+var faultyBinary = sync.OnceValues(func() (string, error) { return build(&builtFaulty, "-tags", "faults") })
+
+func build(to **os.File, flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "logboom")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "logboom")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, ".")
+	build := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", path}, flags, []string{"."})...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	if built, err = os.Open(path); err != nil {
+	if *to, err = os.Open(path); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), built.Fd()), nil
-})
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), (*to).Fd()), nil
+}
 
-// built keeps the binary for as long as the tests run.
-var built *os.File
+// built and builtFaulty keep the binaries for as long as the tests run.
+var built, builtFaulty *os.File
 
 // logboom returns a path to run the binary by.
 func logboom(t *testing.T) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"logboom/buffer"
 	"logboom/proc"
 	"logboom/sink"
 	"logboom/syslog"
@@ -27,6 +28,10 @@ type feed struct {
 	closers []io.Closer
 
 	children []*child // of a program
+
+	left []func() // what is to be taken up before anything is received
+	// takeUpLines takes up text that was read from a pipe; nil: it has none.
+	takeUpLines func(*buffer.Window, lineLabel) error
 
 	stop chan struct{}
 	done chan struct{} // closed when all runs have returned
@@ -94,25 +99,32 @@ func sectionName(section any) string {
 
 // start runs the feed; it ends when stop is closed or its input ends.
 func (f *feed) start(ended func(*feed)) {
-	var all sync.WaitGroup
-	for _, run := range f.runs {
-		all.Go(func() {
-			if err := run(f.stop); err != nil {
-				f.log.Error().Err(err).Msg("the source has ended")
-			}
-		})
-	}
 	go func() { // ends after the runs
+		for _, takeUp := range f.left {
+			takeUp()
+		}
+		var all sync.WaitGroup
+		for _, run := range f.runs {
+			all.Go(func() {
+				if err := run(f.stop); err != nil {
+					f.log.Error().Err(err).Msg("the source has ended")
+				}
+			})
+		}
 		all.Wait()
 		f.endGaps()
-		for _, c := range f.closers {
-			if err := c.Close(); err != nil {
-				f.log.Error().Err(err).Msg("closing")
-			}
-		}
+		f.closeAll()
 		close(f.done)
 		ended(f)
 	}()
+}
+
+func (f *feed) closeAll() {
+	for _, c := range f.closers {
+		if err := c.Close(); err != nil {
+			f.log.Error().Err(err).Msg("closing")
+		}
+	}
 }
 
 func (f *feed) hasEnded() bool {
@@ -132,11 +144,11 @@ func (f *feed) end() {
 
 func (d *daemon) openSyslog(f *feed, s SyslogSource, adopt func(Address) int) error {
 	o := &sink.Origin{Source: s.Name, LocalHost: d.host, Zone: s.Timezone}
-	handler := func(ms []syslog.Message) { f.messages(o, ms) }
 	switch s.Listen.Network {
 	case "udp", "unixgram":
-		return d.openDatagram(f, s, adopt, handler)
+		return d.openDatagram(f, s, adopt, o)
 	}
+	handler := func(ms []syslog.Message) { f.messages(o, ms, nil) }
 	stream, err := syslog.ListenStream(syslog.StreamConfig{
 		Network: s.Listen.family(), Address: s.Listen.Address, FD: adopt(s.Listen),
 		Raw: s.Format == "raw", Framing: framings[s.Framing],
@@ -171,25 +183,30 @@ func (a Address) family() string {
 	return a.Network
 }
 
-func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, handler func([]syslog.Message)) error {
+func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, o *sink.Origin) error {
 	var all []*syslog.Datagram
 	for range s.Readers {
 		fd := adopt(s.Listen)
+		w := d.receiveWindow(f, s)
 		dg, err := syslog.ListenDatagram(syslog.DatagramConfig{
 			Network: s.Listen.family(), Address: s.Listen.Address, FD: fd,
 			Raw: s.Format == "raw", MaxMessage: s.MaxMessage, ReceiveBuffer: s.ReceiveBuffer,
 			DrainInterval: s.DrainInterval, Poller: d.poller,
 			Mode: s.Mode, UID: s.UID, GID: s.GID, Allow: s.Allow, ReusePort: s.Readers > 1,
-			Handler: handler,
+			Window: windowOf(w), Handler: func(ms []syslog.Message) { f.messages(o, ms, w) },
 		})
 		if err != nil {
-			for _, dg := range all {
-				dg.Close()
+			if w != nil {
+				w.Close()
 			}
+			f.closeAll()
 			return err
 		}
 		d.baselines.track(dg, fd >= 0)
 		f.add(dg)
+		if w != nil {
+			f.closers = append(f.closers, w)
+		}
 		all = append(all, dg)
 	}
 	f.onDrop = d.baselines.save
@@ -234,16 +251,28 @@ func (d *daemon) adviseOn(log zerolog.Logger, s SyslogSource, dg *syslog.Datagra
 
 // readPipe reads lines from a FIFO or standard input.
 func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity LineSeverity) {
-	handler := severity.of(func(severity Severity) func(proc.Block) {
+	take := func(severity Severity) func(proc.Block) {
 		o := &sink.Origin{
 			Source: f.name, LocalHost: d.host, Zone: time.Local,
 			Priority: userFacility | uint8(severity), Program: []byte(f.name),
 		}
 		return func(b proc.Block) { f.block(o, b) }
-	})
-	reader := proc.NewReader(pipe, d.poller, d.lineConfig(lines), handler)
+	}
+	cfg := d.lineConfig(lines)
+	if canNote(lines, severity, nil) {
+		cfg.Window = d.lineWindow(f.name, lineLabel{})
+	}
+	reader := proc.NewReader(pipe, d.poller, cfg, severity.of(take))
 	f.runs = append(f.runs, reader.Run)
 	f.closers = append(f.closers, pipe)
+	f.takeUpLines = func(w *buffer.Window, _ lineLabel) error {
+		left, err := proc.OpenLeft(lineWindow{w}, lineByLine(cfg), take(severity.orInfo()))
+		if err == nil {
+			left.Lines(time.Now())
+			reader.Resume(left)
+		}
+		return err
+	}
 }
 
 const userFacility = 1 << 3

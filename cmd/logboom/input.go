@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"logboom/buffer"
 	"logboom/proc"
 	"logboom/sink"
 	"logboom/syslog"
@@ -66,8 +68,10 @@ func reorder(edges []*edge) {
 	})
 }
 
-// messages takes a burst from a listener, borrowed for the call.
-func (in *input) messages(o *sink.Origin, ms []syslog.Message) {
+// messages takes a burst from a listener, borrowed for the call. Where it lies
+// in a window, which may be nil, this notes how far each sink has got: one that
+// was left behind is continued where it was interrupted.
+func (in *input) messages(o *sink.Origin, ms []syslog.Message, w *buffer.Window) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	sum := received{Messages: uint64(len(ms))}
@@ -80,7 +84,11 @@ func (in *input) messages(o *sink.Origin, ms []syslog.Message) {
 	in.lookForKernelDrops()
 	tallies := make([]sink.Tally, 0, 8)
 	for _, e := range in.edges {
-		tallies = append(tallies, e.Append(o, ms))
+		note := w.Note(e.Sink().Name())
+		had := min(note.At(), len(ms))
+		t := e.Follow(note).Append(o, ms[had:])
+		t.Accepted += uint64(had)
+		tallies = append(tallies, t)
 	}
 	in.commit(sum, tallies)
 }
@@ -98,19 +106,38 @@ func (in *input) block(o *sink.Origin, b proc.Block) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	var w *buffer.Window
+	if kept, ok := b.Window.(lineWindow); ok {
+		w = kept.Window
+	}
 	sum := received{Messages: uint64(b.Lines), Bytes: uint64(len(text))}
 	tallies := make([]sink.Tally, 0, 8)
 	for _, e := range in.edges {
 		switch {
 		case e.streams != nil && !slices.Contains(e.streams, o.Stream):
 			tallies = append(tallies, sink.Tally{Filtered: sum.Messages})
-		case piece:
-			tallies = append(tallies, e.AppendPiece(o, text, b.Partial, b.Received))
 		default:
-			tallies = append(tallies, e.AppendLines(o, text, b.Lines, b.Received))
+			tallies = append(tallies, e.take(o, text, b, piece, w.Note(e.Sink().Name())))
 		}
 	}
 	in.commit(sum, tallies)
+}
+
+// take appends what the note says that the sink does not have yet: all, unless
+// the block was left behind.
+func (e *edge) take(o *sink.Origin, text []byte, b proc.Block, piece bool, note *buffer.Note) sink.Tally {
+	had := note.At()
+	if piece {
+		if had > 0 {
+			return sink.Tally{Accepted: 1}
+		}
+		return e.Follow(note).AppendPiece(o, text, b.Partial, b.Received)
+	}
+	had = min(had, len(text))
+	lines := bytes.Count(text[:had], []byte{'\n'})
+	t := e.Follow(note).AppendLines(o, text[had:], b.Lines-lines, b.Received)
+	t.Accepted += uint64(lines)
+	return t
 }
 
 // commit counts what a call brought and what became of it, at once, so that

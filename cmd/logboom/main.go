@@ -62,7 +62,7 @@ func rootCommand() *cobra.Command {
 		RunE:          func(*cobra.Command, []string) error { return errors.New("name a command") },
 	}
 	for _, c := range append(orderCommands(), importSupervisorCommand(),
-		runCommand(), checkCommand(), pipeCommand(), execCommand(), statusCommand(), versionCommand(),
+		runCommand(), checkCommand(), pipeCommand(), execCommand(), recoverCommand(), statusCommand(), versionCommand(),
 		catCommand(), tailCommand(), verifyCommand(), repairCommand(),
 	) {
 		run := c.RunE

@@ -27,7 +27,7 @@ type toFile struct {
 }
 
 func (t *toFile) add(flags *pflag.FlagSet) {
-	t.buffer, t.memory, t.flush = 256<<10, 64<<20, Duration(time.Second)
+	t.buffer, t.memory, t.flush = 256<<10, 16<<20, Duration(time.Second)
 	flags.StringVar(&t.path, "to", "", "file to append to; may hold strftime marks such as %Y-%m-%d")
 	flags.IntVar(&t.gzip, "gzip", 1, "compression level, 1 to 9; 0: none (default 1 for names that end in .gz, else 0)")
 	flags.IntVar(&t.messages, "messages", 10000, "a batch ends at this many messages,")
@@ -62,22 +62,33 @@ func (t *toFile) config(flags *pflag.FlagSet) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--mode: %w", err)
 	}
+	if !flags.Changed("memory") {
+		t.memory = max(t.memory, 4*t.buffer)
+	}
 	if t.messages < 1 || t.buffer < 4<<10 || t.memory < 4*t.buffer || t.memory < 4<<20 || t.flush <= 0 {
 		return nil, fmt.Errorf("--messages must be 1 or more, --buffer 4KiB or more, --memory 4MiB and four times --buffer or more, --flush over 0")
 	}
-	return &Config{
+	return plainConfig(int(t.memory), FileSink{
+		Output: Output{
+			Batch: Batch{Messages: t.messages, Buffer: int(t.buffer), Flush: time.Duration(t.flush)},
+		},
+		Path: path, Compress: compress, Level: max(t.gzip, 1), Mode: mode,
+	}), nil
+}
+
+// plainConfig is the config of a daemon with one sink, of which only what
+// differs is set.
+func plainConfig(memory int, file FileSink) *Config {
+	file.Name, file.Type, file.Memory, file.Match = "file", "file", memory, everything
+	file.Text, file.Owner, file.DirMode, file.MaxOpen = Text{Format: "raw", Escape: "none"}, Owner{-1, -1}, 0o750, 16
+	conf := &Config{
 		StopTimeout: 30 * time.Second,
 		Log:         Log{Level: "warn", Format: "auto"},
-		Memory:      Memory{Cap: int(t.memory)},
-		Files: []FileSink{{
-			Output: Output{
-				Name: "file", Type: "file", Memory: int(t.memory), Match: everything,
-				Batch: Batch{Messages: t.messages, Buffer: int(t.buffer), Flush: time.Duration(t.flush)},
-			},
-			Path: path, Compress: compress, Level: max(t.gzip, 1), Mode: mode, DirMode: 0o750,
-			Text: Text{Format: "raw", Escape: "none"}, Owner: Owner{-1, -1}, MaxOpen: 16,
-		}},
-	}, nil
+		Memory:      Memory{Cap: memory},
+		Files:       []FileSink{file},
+	}
+	conf.RuntimeDir, conf.StateDir = plainDirs()
+	return conf
 }
 
 var everything = Match{Severity: SeverityRange{0, 7}}

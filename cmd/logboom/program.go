@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"logboom/buffer"
 	"logboom/proc"
 	"logboom/sink"
 )
@@ -65,6 +66,16 @@ func (d *daemon) openProgram(f *feed, s Program) error {
 
 func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePrefix) proc.Config {
 	severity := map[string]LineSeverity{proc.Stdout: s.Severity.Stdout, proc.Stderr: s.Severity.Stderr}
+	origin := func(pid int, stream string, severity Severity) *sink.Origin {
+		return &sink.Origin{
+			Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
+			Priority: userFacility | uint8(severity), Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
+		}
+	}
+	f.takeUpLines = func(w *buffer.Window, label lineLabel) error {
+		o := origin(label.pid, label.stream, severity[label.stream].orInfo())
+		return takeUpText(w, lineByLine(d.lineConfig(s.Lines)), func(b proc.Block) { f.block(o, b) })
+	}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
 		User: s.User.credential(), Umask: s.Umask.mask(), Nice: s.Nice, Limits: s.Rlimits.list(),
@@ -75,16 +86,19 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
 		Output: func(pid int, stream string) func(proc.Block) {
 			return severity[stream].of(func(severity Severity) func(proc.Block) {
-				o := &sink.Origin{
-					Source: f.name, Stream: stream, LocalHost: d.host, Zone: time.Local,
-					Priority: userFacility | uint8(severity), Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
-				}
+				o := origin(pid, stream, severity)
 				take := func(b proc.Block) { f.block(o, b) }
 				if prefix == nil {
 					return take
 				}
 				return prefix.of(o, i.name).before(take)
 			})
+		},
+		Window: func(pid int, stream string) func(int) proc.Window {
+			if !canNote(s.Lines, severity[stream], prefix) {
+				return nil
+			}
+			return d.lineWindow(f.name, lineLabel{stream, pid})
 		},
 	}
 }

@@ -1,0 +1,94 @@
+package buffer
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// filePrefix is how the names of all arenas begin.
+const filePrefix = "arena-"
+
+// CreateArena makes an arena of size bytes whose memory is a new file in dir,
+// mapped: what it holds outlives the process. The space is reserved here, so
+// that a file system that is full is an error now and no SIGBUS later. The
+// generation is greater than that of all arenas that were left behind.
+//
+// The file is locked for as long as the process lives (flock(2)).
+func CreateArena(dir string, size int, generation uint64) (*Arena, error) {
+	pages, err := pagesOf(size)
+	if err != nil {
+		return nil, err
+	}
+	id := rand.Uint64()
+	path := filepath.Join(dir, fmt.Sprintf("%s%016x", filePrefix, id))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("arena: %w", err)
+	}
+	all, err := reserve(f, regionSize(pages))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("arena %s of %d bytes: %w", path, size, err), f.Close(), os.Remove(path))
+	}
+	a := newArena(all, pages)
+	a.file = f
+	a.describe(id, generation)
+	return a, nil
+}
+
+// reserve locks a new file, gives it n bytes, maps them and touches each page,
+// so that no store and no copy of the kernel's waits for one.
+func reserve(f *os.File, n int) ([]byte, error) {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	var err error
+	for { // a signal ends it early, the runtime's among them
+		if err = unix.Fallocate(int(f.Fd()), 0, 0, int64(n)); err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reserving space: %w", err)
+	}
+	all, err := mapFile(f, n)
+	if err != nil {
+		return nil, fmt.Errorf("mapping: %w", err)
+	}
+	for i := 0; i < n; i += PageSize {
+		all[i] = 0
+	}
+	return all, nil
+}
+
+// Lock keeps the memory from being written out (mlock(2)), so that the kernel
+// never has to fetch a page while it copies a message. It may be refused:
+// RLIMIT_MEMLOCK.
+func (a *Arena) Lock() error {
+	return os.NewSyscallError("mlock", unix.Mlock(a.all))
+}
+
+// IsOnTmpfs reports whether the file of an arena lies in memory. On a disk the
+// kernel writes its pages out time and again, and stores wait for that.
+func (a *Arena) IsOnTmpfs() bool {
+	var fs unix.Statfs_t
+	err := unix.Fstatfs(int(a.file.Fd()), &fs)
+	return err == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC || fs.Type == unix.HUGETLBFS_MAGIC)
+}
+
+// SetOwner keeps a text in the file for whoever finds it: what is needed to
+// deliver what it holds. False if it is too long.
+func (a *Arena) SetOwner(text []byte) bool { return a.setOwner(text) }
+
+// Remove removes the file: nothing in it is wanted any more, or all that is
+// was saved. The memory can still be used.
+func (a *Arena) Remove() error {
+	if a.file == nil {
+		return nil
+	}
+	return errors.Join(os.Remove(a.file.Name()), a.file.Close())
+}

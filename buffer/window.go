@@ -1,0 +1,237 @@
+package buffer
+
+import (
+	"hash/fnv"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Window is memory of an arena that the kernel writes messages into, and the
+// notes of what has become of them: how far each sink has got. After a kill it
+// tells which messages had left the kernel's queue and were in no batch yet.
+//
+// It belongs to the goroutine that receives. What it holds is one burst at a
+// time: Begin, receive, append under a Note for each sink, End.
+type Window struct {
+	Source string // whose messages these are
+	Label  string // what else its owner has to know of it
+
+	arena  *Arena // nil: it was left behind
+	left   *Left
+	region *region
+	entry  *descriptor
+	piece  []byte
+	burst  *uint64 // atomic; number of the burst<<1, plus 1 while it is not done
+	notes  []noteRecord
+	kept   []*Note
+}
+
+// noteRecord is a note as it lies in the arena.
+type noteRecord struct {
+	sink   uint64 // hash of its name
+	burst  uint64 // the note is of this burst
+	at     uint32 // messages, or bytes, that the sink is done with
+	next   uint32 // when the append that is under way is done; at: there is none
+	page   uint32 // of the piece that it goes to,
+	_      uint32
+	arena  uint64 // in this arena,
+	before uint64 // which had published this
+}
+
+// minWindow is the order of the smallest window: the entries that its pages do
+// not need hold the notes.
+const minWindow = 4
+
+// NewWindow takes a window of at least n bytes out of what is set aside, or
+// common. The memory is zeroed. Nil: there is no room.
+func (a *Arena) NewWindow(source, label string, n int) *Window {
+	w := a.newWindow(source, label, n)
+	if w != nil {
+		w.activate()
+	}
+	return w
+}
+
+// Resize takes another window for the same messages. A replay does not see it
+// before Replace. Nil: there is no room.
+func (w *Window) Resize(n int) *Window { return w.arena.newWindow(w.Source, w.Label, n) }
+
+// Replace puts a window from Resize in the place of others, with one store, and
+// closes them. What they held was copied.
+func (w *Window) Replace(others ...*Window) {
+	var replaced [2]replacedWindow
+	for i, old := range others {
+		replaced[i] = replacedWindow{old.region.header().id, uint64(old.region.pageOf(old.piece)) + 1}
+	}
+	w.entry.setReplaced(replaced)
+	w.activate()
+	Step("replace")
+	for _, old := range others {
+		old.Close()
+	}
+	w.entry.setReplaced([2]replacedWindow{})
+}
+
+func (w *Window) activate() {
+	w.entry.begin(w.piece[:0], windowPiece, 0, w.arena.births.Add(1), 0, w.Source, w.Label)
+}
+
+func (a *Arena) newWindow(source, label string, n int) *Window {
+	size := PageSize << max(orderOf(n), minWindow)
+	if !a.Reserve(size) {
+		return nil
+	}
+	a.mu.Lock()
+	page := a.pop(orderOf(size))
+	a.mu.Unlock()
+	if page == none {
+		a.Unreserve(size)
+		return nil
+	}
+	w := a.window(int(page), uint8(orderOf(size)))
+	w.Source, w.Label, w.arena = source, label, a
+	clear(w.piece)
+	w.clearNotes()
+	w.entry.setReplaced([2]replacedWindow{})
+	return w
+}
+
+// window finds the parts of the window that begins at a page.
+func (r *region) window(page int, order uint8) *Window {
+	spare := unsafe.Pointer(&r.table[page+1])
+	n := (1<<order-1)*entrySize/int(unsafe.Sizeof(noteRecord{})) - 1
+	notes := unsafe.Slice((*noteRecord)(spare), n+1)
+	return &Window{
+		region: r,
+		entry:  &r.table[page], piece: r.piece(page, order),
+		burst: (*uint64)(spare), notes: notes[1:],
+	}
+}
+
+func (w *Window) clearNotes() {
+	atomic.StoreUint64(w.burst, 0)
+	clear(w.notes)
+}
+
+// Memory is what the window holds.
+func (w *Window) Memory() []byte { return w.piece }
+
+// Begin says that what the memory holds from now on is to be taken up after a
+// kill.
+func (w *Window) Begin() { atomic.StoreUint64(w.burst, *w.burst|1) }
+
+// End says that all that the memory holds is done.
+func (w *Window) End() { atomic.StoreUint64(w.burst, (*w.burst|1)+1) }
+
+// IsOpen reports whether a burst has begun and not ended.
+func (w *Window) IsOpen() bool { return *w.burst&1 != 0 }
+
+// Close gives the memory back. All that it holds must be done.
+func (w *Window) Close() error {
+	w.clearNotes() // what is left in the table must not look like an entry
+	w.entry.free()
+	if w.left != nil {
+		return w.left.Release()
+	}
+	a, size := w.arena, len(w.piece)
+	poison(w.piece)
+	a.mu.Lock()
+	a.merge(a.pageOf(w.piece), int8(w.entry.order))
+	a.mu.Unlock()
+	a.Unreserve(size)
+	return nil
+}
+
+// Note is how far a sink has got with the burst that has begun. Nil, which all
+// methods take, if the window has no room for another sink: then a message may
+// come twice after a kill.
+func (w *Window) Note(sink string) *Note {
+	if w == nil {
+		return nil
+	}
+	for _, n := range w.kept {
+		if n.sink == sink {
+			n.renew(*w.burst >> 1)
+			return n
+		}
+	}
+	n := w.newNote(sink)
+	if n != nil {
+		w.kept = append(w.kept, n)
+		n.renew(*w.burst >> 1)
+	}
+	return n
+}
+
+func (w *Window) newNote(sink string) *Note {
+	h := fnv.New64a()
+	h.Write([]byte(sink))
+	hash := h.Sum64() | 1 // 0 is no note
+	for i := range w.notes {
+		r := &w.notes[i]
+		if r.sink == hash || r.sink == 0 {
+			r.sink = hash
+			return &Note{noteRecord: r, sink: sink}
+		}
+	}
+	return nil
+}
+
+// Note says how far one sink has got with the burst of a window, in the units
+// of its source.
+type Note struct {
+	*noteRecord
+	sink string
+	step uint32
+}
+
+// renew makes the note one of a burst, of which nothing is done yet.
+func (n *Note) renew(burst uint64) {
+	if n.burst == burst+1 {
+		return
+	}
+	n.burst = 0
+	n.at, n.next = 0, 0
+	n.burst = burst + 1
+}
+
+// At is how far the sink has got.
+func (n *Note) At() int {
+	if n == nil {
+		return 0
+	}
+	return int(n.at)
+}
+
+// Step says how many units the next append will be.
+func (n *Note) Step(units int) {
+	if n != nil {
+		n.step = uint32(units)
+	}
+}
+
+// Skip says that the sink is done with so many units that it did not append.
+func (n *Note) Skip(units int) {
+	if n != nil {
+		n.next += uint32(units)
+		n.at = n.next
+	}
+}
+
+// expect notes an append that has been copied and is about to be published.
+func (n *Note) expect(a *Arena, bt *Batch) {
+	if n == nil {
+		return
+	}
+	n.page = uint32(a.pageOf(bt.data))
+	n.arena = a.header().id
+	n.before = bt.entry.published
+	n.next = n.at + n.step // from here on the note is pending
+}
+
+// done notes that it was published.
+func (n *Note) done() {
+	if n != nil {
+		n.at = n.next
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"logboom/buffer"
+	"logboom/proc"
+	"logboom/sink"
+	"logboom/syslog"
+)
+
+// maxReceive bounds the window of one socket, in bytes. All of them together
+// have half of what is set aside: the other half is for pipes and frames.
+const maxReceive = 4 << 20
+
+// labelDatagrams is the label of windows that datagrams are received into.
+const labelDatagrams = "datagrams"
+
+// receiveWindow takes a part of the arena to receive datagrams into; nil where
+// there is none to spare.
+func (d *daemon) receiveWindow(f *feed, s SyslogSource) *buffer.Window {
+	sockets := 0
+	for _, other := range d.conf.Syslog {
+		if other.Listen.Network == "udp" || other.Listen.Network == "unixgram" {
+			sockets += other.Readers
+		}
+	}
+	budget := min(maxReceive, d.arena.Size()/receivePart/2/max(sockets, 1))
+	// A window has a power of two.
+	n := syslog.ReceiveMemory(s.MaxMessage, 1<<bits.Len(uint(budget))>>1)
+	var w *buffer.Window
+	if n > 0 {
+		w = d.arena.NewWindow(s.Name, labelDatagrams, n)
+	}
+	if w == nil {
+		f.log.Warn().Int("max_message", s.MaxMessage).Msg("memory.cap is too small to receive into the arena: what is being received when the daemon is killed is lost")
+	}
+	return w
+}
+
+// windowOf is w as package syslog wants it.
+func windowOf(w *buffer.Window) syslog.Window {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// lineWindow is a window that a pipe is read into, as package proc wants it.
+type lineWindow struct{ *buffer.Window }
+
+func (w lineWindow) Resize(n int) proc.Window {
+	if other := w.Window.Resize(n); other != nil {
+		return lineWindow{other}
+	}
+	return nil
+}
+
+func (w lineWindow) Replace(others ...proc.Window) {
+	var replaced []*buffer.Window
+	for _, o := range others {
+		replaced = append(replaced, o.(lineWindow).Window)
+	}
+	w.Window.Replace(replaced...)
+}
+
+// lineLabel is what the label of such a window says, behind labelLines: which
+// pipe of which process of a program it was.
+type lineLabel struct {
+	stream string
+	pid    int
+}
+
+const labelLines = "lines"
+
+func (l lineLabel) String() string { return fmt.Sprintf("%s %s %d", labelLines, l.stream, l.pid) }
+
+// parseLabel reads a label. False: it is none of a pipe's.
+func parseLabel(text string) (l lineLabel, ok bool) {
+	words := strings.Split(text, " ")
+	if len(words) != 3 || words[0] != labelLines {
+		return l, false
+	}
+	var err error
+	l.stream = words[1]
+	l.pid, err = strconv.Atoi(words[2])
+	return l, err == nil
+}
+
+// canNote reports whether what is read from a pipe goes on block by block, so
+// that a window can note what was done. Records of several lines, a prefix and
+// a severity of each line make several of one, or keep text.
+func canNote(lines Lines, severity LineSeverity, prefix *linePrefix) bool {
+	return lines.Multiline.Start == nil && severity != autoSeverity && prefix == nil
+}
+
+// lineByLine is how text that was left behind is taken up, whatever the config
+// says now.
+func lineByLine(cfg proc.LineConfig) proc.LineConfig {
+	cfg.Start = nil
+	return cfg
+}
+
+// orInfo is the severity of lines that are taken up.
+func (s LineSeverity) orInfo() Severity {
+	if s == autoSeverity {
+		return info
+	}
+	return Severity(s)
+}
+
+// lineWindow gives the reader of a pipe parts of the arena.
+func (d *daemon) lineWindow(source string, label lineLabel) func(int) proc.Window {
+	return func(n int) proc.Window {
+		if w := d.arena.NewWindow(source, label.String(), n); w != nil {
+			return lineWindow{w}
+		}
+		return nil
+	}
+}
+
+// adoptWindow sees to it that what had been received, but was not with all
+// sinks, gets there: by the source of the same name, before it receives
+// anything. Of a source that is gone, it goes to a file in the state
+// directory.
+func (d *daemon) adoptWindow(w *buffer.Window, recovered map[string]*outlet) error {
+	label, isLines := parseLabel(w.Label)
+	if !isLines && !w.IsOpen() || isLines && !proc.HoldsText(lineWindow{w}) {
+		return w.Close()
+	}
+	f := d.feeds[w.Source]
+	if f == nil {
+		to, err := d.outlets["file"], error(nil)
+		if to == nil || !d.plain {
+			to, err = d.recovered(recovered, w.Source)
+		}
+		if err != nil {
+			return err
+		}
+		f = &feed{input: d.newInput(w.Source)}
+		f.setEdges([]*edge{{Edge: to.Edge(-1, d.giveUp)}})
+		d.takeUp(f, w, label, isLines)
+		return nil
+	}
+	f.left = append(f.left, func() { d.takeUp(f, w, label, isLines) })
+	return nil
+}
+
+// takeUp takes what a window holds that was left behind to the sinks that do
+// not have it.
+func (d *daemon) takeUp(f *feed, w *buffer.Window, label lineLabel, isLines bool) {
+	o := &sink.Origin{Source: w.Source, LocalHost: d.host, Zone: time.Local}
+	var err error
+	switch {
+	case isLines && f.takeUpLines != nil:
+		err = f.takeUpLines(w, label)
+	case isLines:
+		err = takeUpText(w, proc.LineConfig{}, func(b proc.Block) { f.block(o, b) })
+	default:
+		err = f.takeUpDatagrams(w, o)
+	}
+	if err != nil {
+		f.log.Error().Err(err).Msg("what was being received when the daemon was killed cannot be taken up")
+		w.Close()
+	}
+}
+
+// takeUpText takes up lines of a pipe that nobody reads any more.
+func takeUpText(w *buffer.Window, cfg proc.LineConfig, take func(proc.Block)) error {
+	left, err := proc.OpenLeft(lineWindow{w}, cfg, take)
+	if err == nil {
+		left.Lines(time.Now())
+		left.Finish(time.Now())
+	}
+	return err
+}
+
+func (f *feed) takeUpDatagrams(w *buffer.Window, o *sink.Origin) error {
+	raw := true
+	if s, ok := f.section.(SyslogSource); ok {
+		raw, o.Zone = s.Format == "raw", s.Timezone
+	}
+	ms, err := syslog.LeftDatagrams(w.Memory(), raw, time.Now())
+	if err != nil {
+		return err
+	}
+	if len(ms) > 0 {
+		f.messages(o, ms, w)
+		f.log.Info().Int("messages", len(ms)).Msg("taking up what was being received")
+	}
+	w.End()
+	return w.Close()
+}
