@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -92,11 +93,16 @@ sinks = ["file"]
 	quiet := awaitQuiet(t, trace)
 	time.Sleep(3 * time.Second) // what is measured, not waited for
 	calls := readFile(t, trace)[quiet:]
-	if n := bytes.Count(calls, []byte("\n")); n >= 50 { // the runtime tidies up after a load now and then
-		t.Errorf("%d system calls in 3 s without a message:\n%s", n, calls[:min(len(calls), 4000)])
+	// What the runtime does by itself, now and then: its scavenger gives memory
+	// back after a load, its monitor looks at limits, its own poller is woken.
+	own := regexp.MustCompile(`madvise|nanosleep|futex|sched_|epoll_pwait|pread64|<anon_inode:\[eventfd\]>|resumed>|^\s*<unfinished|^$`)
+	for line := range strings.Lines(string(calls)) {
+		if !own.MatchString(strings.TrimSpace(line)) {
+			t.Errorf("an idle daemon makes a system call: %s", line)
+		}
 	}
-	if n := count(calls, `\b(read|recvmmsg|recvfrom|epoll_ctl|write)\(`); n > 0 {
-		t.Errorf("an idle daemon looks for messages:\n%s", calls[:min(len(calls), 4000)])
+	if n := bytes.Count(calls, []byte("\n")); n >= 200 {
+		t.Errorf("%d system calls in 3 s without a message:\n%s", n, calls[:min(len(calls), 4000)])
 	}
 	d.stop()
 }
