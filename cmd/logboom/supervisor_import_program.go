@@ -17,6 +17,8 @@ type importedProgram struct {
 	own     map[string]string // its environment, as it stands in the file
 	body    []byte
 	notes   []string
+
+	processCount, firstProcess int // numprocs, numprocs_start
 }
 
 // program writes one program, and notes the sinks that it feeds.
@@ -224,6 +226,7 @@ func (p *importedProgram) processNames() {
 	}
 	number("numprocs", &program.NumProcs, 1, maxProcesses)
 	number("numprocs_start", &program.NumProcsStart, 0, maxProcessStart)
+	p.processCount, p.firstProcess = program.NumProcs, program.NumProcsStart
 	standard := "%(program_name)s"
 	if program.NumProcs > 1 {
 		standard += "_%(process_num)02d"

@@ -13,12 +13,17 @@ var samples = map[string]string{
 	"sail":  "testdata/supervisor/sail.conf",  // Laravel Sail's image
 	"forge": "testdata/supervisor/forge.conf", // queue workers of a Forge-like panel
 	"main":  "testdata/supervisor/main.conf",  // includes Horizon and Octane
+
+	"container": "testdata/supervisor/run/container.conf", // constructs of many images
 }
 
 // sampleEnvironment is what Sail's image sets.
 func sampleEnvironment(t *testing.T) {
 	t.Setenv("SUPERVISOR_PHP_COMMAND", `/usr/bin/php -d variables_order=EGPCS "/var/www/html/artisan" serve --port=80`)
 	t.Setenv("SUPERVISOR_PHP_USER", "nobody")
+	t.Setenv("WEB_PORT", "8080")
+	t.Setenv("WITH_WEB", "true")
+	t.Setenv("WITH_LATER", "0")
 	t.Setenv("PATH", os.Getenv("PATH")+":/a path")
 	noSystemd(t)
 }
@@ -80,6 +85,7 @@ func TestImportedPrograms(t *testing.T) {
 		{"names", sortedKeys(programs), []string{
 			"cron_job_night", "horizon", "octane", "php", "worker-1001_00", "worker-1001_01", "worker-1001_02",
 			"00", "01", "worker-1003_00", "worker-1003_01",
+			"web_7", "beat-0", "beat-1", "later",
 		}},
 		{"php", programs["php"].command, []string{"/usr/bin/php", "-d", "variables_order=EGPCS", "/var/www/html/artisan", "serve", "--port=80"}},
 		{"octane", octane.command, []string{"/bin/sh", "-c", `exec php "` + here + `/conf.d/artisan" octane:start --port=$PORT` + "\n" + `--date=$$(date +%Y-%m-%d) --at=%(x) ${HOME} web`}},
@@ -87,6 +93,12 @@ func TestImportedPrograms(t *testing.T) {
 			"APP_ENV=production", "HOSTNAME=" + host, "KEY=a=b,c;d", "LIST=production", "NAME=a, b", "PATH=/opt/bin:" + os.Getenv("PATH"),
 			"PORT=8000", "WHERE=" + here + "/conf.d/octane",
 		}},
+		{"web", programs["web_7"].command, []string{"php", "/app/web.php", "--listen=127.0.0.1:8080", "--workers=4"}},
+		{"web's environment", programs["web_7"].environment[3:], []string{"LANG=en_US.utf8", "PATH=/app/bin:" + os.Getenv("PATH"), "PROCESS_NUM=7", "PYTHONUNBUFFERED=1"}},
+		{"web's directory", programs["web_7"].directory, here + "/run"},
+		{"beat", programs["beat-1"].command, []string{"sh", "-c", "if [ ${BEAT:-yes} = yes ]; then echo 'beat: 100%'; fi; exec sleep 300"}},
+		{"beat's umask", imported["beat"].Umask, Umask{true, 0o022}},
+		{"later's start", imported["later"].Autostart, false},
 		{"octane's exitcodes", imported["octane"].ExitCodes, []int{0, 2}},
 		{"octane's umask", imported["octane"].Umask, Umask{true, 0o027}},
 		{"the job's umask", imported["cron_job_night"].Umask, Umask{true, 0o022}},

@@ -32,7 +32,8 @@ func (p *importedProgram) text(s string, in scope) string {
 }
 
 // path converts the value of a log file's option to the template of a path. A
-// sink is fed by a whole program: its processes share the file.
+// sink is fed by a whole program: where it has several processes they share
+// the file.
 func (p *importedProgram) path(s string) string {
 	path := p.convert(s, ofProgram, pathQuoter.Replace, func(match, name string) string {
 		switch name {
@@ -41,9 +42,15 @@ func (p *importedProgram) path(s string) string {
 		case "host_node_name":
 			return "$host"
 		case "process_num":
-			return "\x00"
+			if p.processCount > 1 {
+				return "\x00"
+			}
 		}
-		return pathQuoter.Replace(match)
+		known, err := expander{"process_num": p.firstProcess, "numprocs": p.processCount}.expand(match)
+		if err != nil {
+			known = match
+		}
+		return pathQuoter.Replace(known)
 	})
 	shared := strings.NewReplacer("_\x00", "", "-\x00", "", ".\x00", "", "\x00", "").Replace(path)
 	if shared != path {

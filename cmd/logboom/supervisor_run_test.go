@@ -41,11 +41,14 @@ func homeOf(t *testing.T, folders ...string) string {
 // they write is where the file says.
 func TestImportedProgramsRun(t *testing.T) {
 	const forge, html = "/home/forge", "/var/www/html"
-	root := homeOf(t, forge+"/app.example", forge+"/shop.example", forge+"/.forge", html+"/storage/logs")
+	root := homeOf(t, forge+"/app.example", forge+"/shop.example", forge+"/.forge", html+"/storage/logs", "/app/log")
 	t.Setenv("PATH", root+"/bin:"+os.Getenv("PATH"))
 	t.Setenv("SUPERVISOR_PHP_COMMAND", root+"/bin/php -d variables_order=EGPCS "+html+"/artisan serve --port=80")
 	t.Setenv("SUPERVISOR_PHP_USER", "root")
 	t.Setenv("QUEUE_WORKERS", "2")
+	t.Setenv("WEB_PORT", "8080")
+	t.Setenv("WITH_WEB", "true")
+	t.Setenv("WITH_LATER", "0")
 	noSystemd(t)
 	for name, tt := range map[string]struct {
 		processes int
@@ -67,6 +70,10 @@ func TestImportedProgramsRun(t *testing.T) {
 		"forge": {4, map[string][]string{
 			"/home/forge/.forge/worker-214536.log": repeated("ROOT/home/forge/shop.example/artisan queue:work redis --sleep=10 --quiet --timeout=60 --delay=0 --tries=3 --queue=high,default", 3),
 			"/home/forge/.forge/daemon-77012.log":  {"artisan octane:start --server=swoole --port=8000"},
+		}},
+		"container": {3, map[string][]string{
+			"/app/log/web_07-of-1.log": {"ROOT/app/web.php --listen=127.0.0.1:8080 --workers=4"},
+			"/app/log/beat.log":        {"beat: 100%", "beat: 100%"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +115,7 @@ func repeated(line string, n int) []string {
 // folders are looked for below root. stdout is what the daemon wrote there.
 func runImported(t *testing.T, root, file string) (d *instance, stdout func() string) {
 	t.Helper()
-	text := strings.NewReplacer("/home/forge", root+"/home/forge", "/var/www/html", root+"/var/www/html").Replace(string(readFile(t, file)))
+	text := strings.NewReplacer("/home/forge", root+"/home/forge", "/var/www/html", root+"/var/www/html", "/app/", root+"/app/").Replace(string(readFile(t, file)))
 	if unix.Geteuid() != 0 {
 		text = strings.ReplaceAll(text, "user=", ";user=")
 	}
