@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +99,83 @@ func TestReadyNotes(t *testing.T) {
 	if uid, ok := senderOf(nil); ok || ready.sender(uid) {
 		t.Error("a note without a sender counts")
 	}
+}
+
+// Only the program's own user, and root, may say that it is ready.
+func TestReadyUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be two more users")
+	}
+	const user, stranger = 65534, 65533
+	for name, sender := range map[string]uint32{"its user": user, "root": 0} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config("echo $NOTIFY_SOCKET; exec sleep 300")
+			cfg.User = &syscall.Credential{Uid: user, Gid: user}
+			cfg.Ready = &Ready{Notify: true, Timeout: patience}
+			r := launch(t, cfg)
+			eventually(t, "its socket", func() bool { return r.out.len() > 0 })
+			r.out.mu.Lock()
+			socket := strings.TrimSpace(r.out.all[0])
+			r.out.mu.Unlock()
+			// Once the second has been read, the first has had its effect.
+			for range 2 {
+				sayReadyAs(t, stranger, socket)
+			}
+			if s := r.Status(); s.State != Starting {
+				t.Errorf("%v by a stranger's word", s.State)
+			}
+			sayReadyAs(t, sender, socket)
+			r.reaches(t, Running)
+		})
+	}
+}
+
+// sayReadyAs sends READY=1 as a user, and returns once it has been read.
+func sayReadyAs(t *testing.T, uid uint32, socket string) {
+	t.Helper()
+	send := func() error {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+			return errno
+		}
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Sendto(fd, []byte("READY=1"), 0, &unix.SockaddrUnix{Name: socket}); err != nil {
+			return err
+		}
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			if unread, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err != nil || unread == 0 {
+				return err
+			}
+			if time.Now().After(deadline) {
+				return os.ErrDeadlineExceeded
+			}
+		}
+	}
+	sent := make(chan error, 1)
+	go onOwnThread(func() { sent <- send() }) // ends by itself
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onOwnThread runs a job on a thread that ends with it, whatever it does to it.
+func onOwnThread(job func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		job()
+		return
+	}
+	// The main thread does not end; while it is held here, the job gets another.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onOwnThread(job)
+	}()
+	<-done
+	runtime.UnlockOSThread()
 }
 
 // What is not ready in time is stopped, and tried again as after any failure.
