@@ -90,3 +90,50 @@ func touch(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// A reload stops what is gone or changed in the reverse order of starts, and
+// starts what is changed or new in their order: what is new not before what is
+// gone has stopped, since it may be the same by another name.
+func TestReloadOrder(t *testing.T) {
+	program := func(name string, priority int, change, more string) string {
+		// Its end takes a while, so that others would overtake it.
+		return fill(`
+[program.NAME]
+command = ["sh", "-c", 'trap "sleep 0.2; echo NAME-ends; exit 0" TERM; echo NAME-starts; CHANGE; while :; do sleep 0.01; done']
+priority = PRIORITY
+startsecs = 0
+sinks = ["out"]
+`, "NAME", name, "CHANGE", change, "PRIORITY", priority) + more + "\n"
+	}
+	d := startDaemon(t, prelude+program("first", 1, ":", "")+program("stays", 2, ":", "")+program("web", 3, ":", "depends_on = ['stays']")+
+		program("late", 3, ":", "depends_on = ['web']")+program("last", 999, ":", "")+plainSink)
+	d.lines("out.log", 5)
+	stays := d.status().Programs["stays"].PID
+
+	// What depends on first starts when first says so, and not before.
+	configure(t, d.dir, prelude+program("first", 1, "sleep 0.2; echo first-serves", "ready = { line = 'first-serves' }")+
+		program("stays", 2, ":", "")+program("web", 3, "true", "depends_on = ['stays', 'first']")+
+		program("new", 0, ":", "")+plainSink)
+	if code, _, stderr := d.ctl("reload"); code != 0 {
+		t.Fatal(stderr)
+	}
+	d.reaches("web", "RUNNING")
+	said := d.lines("out.log", 13)[5:]
+	for _, order := range [][]string{
+		{"last-ends", "late-ends", "web-ends", "first-ends", "first-starts", "first-serves", "web-starts"},
+		{"late-ends", "new-starts"}, // late is what is left of the removed ones
+	} {
+		at := -1
+		for _, word := range order {
+			next := slices.Index(said, word)
+			if next <= at {
+				t.Errorf("%s: not in the order of %v: %v", word, order, said)
+			}
+			at = next
+		}
+	}
+	if programs := d.status().Programs; programs["stays"].PID != stays || len(programs) != 4 {
+		t.Errorf("%+v", programs)
+	}
+	d.stop()
+}

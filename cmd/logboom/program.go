@@ -117,14 +117,17 @@ func (d *daemon) groupsPath() string {
 // waits by itself.
 func (d *daemon) startPrograms(programs []*feed) {
 	for _, equals := range inOrder(programs) {
-		for _, f := range equals {
+		each(equals, func(f *feed) {
 			f.start(d.ended)
-		}
-		for _, f := range equals {
-			for _, p := range f.children {
-				p.Begun(context.Background())
-			}
-		}
+			f.begun()
+		})
+	}
+}
+
+// begun waits until all processes of a program have made their first attempts.
+func (f *feed) begun() {
+	for _, p := range f.children {
+		p.Begun(context.Background())
 	}
 }
 

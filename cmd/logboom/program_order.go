@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"logboom/proc"
@@ -49,6 +50,84 @@ func (d *daemon) missing(f *feed) *child {
 		}
 	}
 	return nil
+}
+
+// turnover is what a reload does to programs: as for supervisorctl's update,
+// those that are gone or changed stop, and those that are changed or new start.
+type turnover struct {
+	d *daemon
+
+	before  [][]*feed                // all programs, in the order of their starts
+	stopped map[*feed]chan struct{}  // of those that stop: closed when one has
+	follows map[*feed]map[*feed]bool // of those that start: whose stop they wait for
+	removed map[*feed]bool           // that have no successor
+}
+
+func (d *daemon) newTurnover() *turnover {
+	return &turnover{
+		d: d, before: inOrder(slices.Collect(maps.Values(d.feeds))),
+		stopped: make(map[*feed]chan struct{}), follows: make(map[*feed]map[*feed]bool), removed: make(map[*feed]bool),
+	}
+}
+
+func (t *turnover) add(f *feed) { t.follows[f] = t.removed }
+
+func (t *turnover) replace(old, f *feed) {
+	t.stopped[old] = make(chan struct{})
+	t.follows[f] = map[*feed]bool{old: true}
+}
+
+func (t *turnover) remove(old *feed) {
+	t.stopped[old] = make(chan struct{})
+	t.removed[old] = true
+}
+
+// run stops programs in the reverse order of starts, and starts others: each
+// once its predecessor has stopped, a new one once those that are gone have,
+// since it may be one of them by another name, and not before those of a lower
+// rank have made their first attempts. If there is nothing to stop, these have
+// been made when it returns; otherwise it goes on in settled.
+func (t *turnover) run(now map[string]*feed, settled *sync.WaitGroup) {
+	after := inOrder(slices.Collect(maps.Values(now)))
+	if len(t.stopped) == 0 {
+		t.start(after)
+		return
+	}
+	settled.Go(func() { t.start(after) })
+	settled.Go(func() {
+		for _, equals := range slices.Backward(t.before) {
+			each(equals, func(f *feed) {
+				if stopped := t.stopped[f]; stopped != nil {
+					f.end()
+					close(stopped)
+				}
+			})
+		}
+	})
+}
+
+func (t *turnover) start(order [][]*feed) {
+	for _, equals := range order {
+		each(equals, func(f *feed) {
+			if t.follows[f] == nil {
+				return // it runs
+			}
+			for old := range t.follows[f] {
+				<-t.stopped[old]
+			}
+			f.start(t.d.ended)
+			f.begun()
+		})
+	}
+}
+
+// each does something to all of a list at once.
+func each(feeds []*feed, do func(*feed)) {
+	var all sync.WaitGroup
+	for _, f := range feeds {
+		all.Go(func() { do(f) })
+	}
+	all.Wait()
 }
 
 // rank is where a program stands in the order of starts: by priority, but

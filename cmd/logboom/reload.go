@@ -126,8 +126,9 @@ func sameSink(a, b sink.Config) bool {
 // successor starts.
 func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[string]*outlet) (settled *sync.WaitGroup) {
 	feeds := make(map[string]*feed)
-	var retired, added []*feed
+	var retired []*feed
 	var ends []func()
+	programs := d.newTurnover()
 	settled = new(sync.WaitGroup)
 	for _, section := range sections(conf) {
 		name := nameOf(section)
@@ -145,20 +146,28 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 				defer f.start(d.ended)
 				break
 			}
+			if old.children != nil && f.children != nil {
+				programs.replace(old, f)
+				break
+			}
 			ends = append(ends, func() {
 				old.end()
 				f.start(d.ended)
 			})
 		case f.children != nil:
 			f.setEdges(d.edgesOf(section, outlets)) // its first line may come at once
-			added = append(added, f)
+			programs.add(f)
 		default:
 			defer f.start(d.ended)
 		}
 		feeds[name] = f
 	}
 	for name, old := range d.feeds {
-		if feeds[name] == nil {
+		switch {
+		case feeds[name] != nil:
+		case old.children != nil:
+			programs.remove(old)
+		default:
 			ends = append(ends, old.end)
 		}
 	}
@@ -175,7 +184,7 @@ func (d *daemon) changeFeeds(conf *Config, fresh map[string]*feed, outlets map[s
 		// An edge that waits for room holds its input until there is some.
 		settled.Go(func() { feeds[nameOf(section)].setEdges(d.edgesOf(section, outlets)) })
 	}
-	d.startPrograms(added)
+	programs.run(feeds, settled)
 	return settled
 }
 
