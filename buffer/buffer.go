@@ -106,7 +106,20 @@ func (b *Buffer) Room() <-chan struct{} { return b.share.arena.Room() }
 
 // IsOpen reports whether key has an open batch. The caller is between Begin
 // and End.
-func (b *Buffer) IsOpen(key []byte) bool { return b.open[string(key)] != nil }
+func (b *Buffer) IsOpen(key []byte) bool { return b.find(key) != nil }
+
+// find returns the open batch of key, or nil. The one found last is likely to
+// be asked for again.
+func (b *Buffer) find(key []byte) *Batch {
+	if b.last != nil && b.last.Key == string(key) {
+		return b.last
+	}
+	bt := b.open[string(key)]
+	if bt != nil {
+		b.last = bt
+	}
+	return bt
+}
 
 // Append copies one message, and LF if newline, to the open batch of key.
 // It returns false, and has taken nothing, if there is no memory. Age is
@@ -125,7 +138,7 @@ func (b *Buffer) Append(key []byte, text []byte, newline bool, received time.Tim
 	if newline {
 		bt.data = append(bt.data, '\n')
 	}
-	b.tookLocked(bt, 1, received)
+	b.tookLocked(bt, 1, size, received)
 	return true
 }
 
@@ -136,7 +149,7 @@ func (b *Buffer) Append(key []byte, text []byte, newline bool, received time.Tim
 func (b *Buffer) AppendLines(key []byte, text []byte, lines int, received time.Time) (tookLines, tookBytes int) {
 	piece := b.limits.Bytes // what to try in one copy; less when memory is short
 	for len(text) > 0 {
-		n, size := b.firstLines(b.open[string(key)], text, lines, piece)
+		n, size := b.firstLines(b.find(key), text, lines, piece)
 		bt := b.fit(key, size, received)
 		if bt == nil && n == 1 {
 			break
@@ -147,7 +160,7 @@ func (b *Buffer) AppendLines(key []byte, text []byte, lines int, received time.T
 		}
 		bt.data = append(bt.data, text[:size]...)
 		b.note.Step(size)
-		b.tookLocked(bt, n, received)
+		b.tookLocked(bt, n, size, received)
 		text, lines = text[size:], lines-n
 		tookLines, tookBytes = tookLines+n, tookBytes+size
 	}
@@ -186,14 +199,15 @@ func (b *Buffer) firstLines(bt *Batch, text []byte, lines, most int) (n, size in
 
 var newline = []byte{'\n'}
 
-// tookLocked accounts for n messages just copied to bt, and seals it if it is
-// full.
-func (b *Buffer) tookLocked(bt *Batch, n int, received time.Time) {
+// tookLocked accounts for n messages of size bytes just copied to bt, and
+// seals it if it is full. It stores to the entry, but reads nothing of it: that
+// of a path among thousands is far away.
+func (b *Buffer) tookLocked(bt *Batch, n, size int, received time.Time) {
+	b.note.expect(b.share.arena, bt.data, content(len(bt.data)-size, bt.Messages))
+	Step("append")
 	bt.Messages += n
 	bt.Last = received
-	b.note.expect(b.share.arena, bt)
-	Step("append")
-	bt.entry.publish(len(bt.data), bt.Messages, received.UnixNano())
+	bt.entry.publish(content(len(bt.data), bt.Messages), received.UnixNano())
 	Step("publish")
 	b.note.done()
 	Step("done")
@@ -210,12 +224,8 @@ func (b *Buffer) tookLocked(bt *Batch, n int, received time.Time) {
 // fit returns the open batch of key with room for n more bytes: as it is,
 // grown, or a new one. Nil if there is no memory.
 func (b *Buffer) fit(key []byte, n int, received time.Time) *Batch {
-	bt := b.last
-	if bt == nil || bt.Key != string(key) {
-		bt = b.open[string(key)]
-	}
+	bt := b.find(key)
 	if bt != nil {
-		b.last = bt
 		if len(bt.data)+n <= b.limits.Bytes && (n <= cap(bt.data)-len(bt.data) || b.grow(bt, n)) {
 			return bt
 		}
@@ -357,7 +367,7 @@ func (b *Buffer) expire() {
 // next one that is taken. An open batch ends here, so that the gap lies
 // between two batches. The caller is between Begin and End.
 func (b *Buffer) Drop(key []byte, n int, reason string) {
-	if bt := b.open[string(key)]; bt != nil {
+	if bt := b.find(key); bt != nil {
 		b.sealLocked(bt, ByPressure)
 	}
 	g := b.gaps[string(key)]

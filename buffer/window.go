@@ -218,14 +218,15 @@ func (n *Note) Skip(units int) {
 	}
 }
 
-// expect notes an append that has been copied and is about to be published.
-func (n *Note) expect(a *Arena, bt *Batch) {
+// expect notes an append to a piece, which has been copied there and is about
+// to be published in place of before.
+func (n *Note) expect(a *Arena, piece []byte, before uint64) {
 	if n == nil {
 		return
 	}
-	n.page = uint32(a.pageOf(bt.data))
+	n.page = uint32(a.pageOf(piece))
 	n.arena = a.header().id
-	n.before = bt.entry.published
+	n.before = before
 	n.next = n.at + n.step // from here on the note is pending
 }
 

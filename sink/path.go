@@ -193,10 +193,11 @@ func makeSafe(dst []byte, from, room int) []byte {
 		dst = strconv.AppendUint(dst, h.Sum64(), 16)
 		value = dst[from:]
 	}
-	leading := true
+	for i := 0; i < len(value) && value[i] == '.'; i++ {
+		value[i] = '_'
+	}
 	for i, c := range value {
-		leading = leading && c == '.'
-		if c < 0x20 || c == '/' || c == 0x7f || leading {
+		if c < 0x20 || c == '/' || c == 0x7f {
 			value[i] = '_'
 		}
 	}
