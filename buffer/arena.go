@@ -17,10 +17,7 @@
 package buffer
 
 import (
-	"fmt"
-	"math/bits"
-	"math/rand/v2"
-	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -28,81 +25,96 @@ import (
 // PageSize is the smallest piece of an arena, in bytes.
 const PageSize = 4096
 
-// Arena is the memory of all batches: one region that never grows and never
-// moves. Pieces of PageSize<<k bytes come from a buddy allocator, last freed
-// first used, so that a lightly loaded daemon touches few pages.
+// Arena is the memory of all batches. What may be taken of it is decided by
+// shares: each has a guaranteed part, and borrows beyond it from what nobody is
+// guaranteed. So no sink can take another's memory.
 //
-// What may be taken is decided by shares: each has a guaranteed part, and
-// borrows beyond it from what nobody is guaranteed. So no sink can take
-// another's memory.
+// The memory is one segment, which never grows and never moves. Renew begins
+// another one, and the one before goes when the last piece of it is given back.
 type Arena struct {
-	region
-	file   *os.File // nil: the memory ends with the process
 	births atomic.Uint64
 
-	mu       sync.Mutex    // guards all that follows
-	pages    []page        // one for each PageSize of mem
-	free     []int32       // by order: first free piece, or none
+	mu       sync.Mutex    // guards all that follows, and the segments
+	current  *segment      // that pieces are taken from
+	old      []*segment    // that pieces are still out of
 	common   int           // bytes guaranteed to nobody and borrowed by nobody; below 0 if more was left behind
 	aside    int           // bytes kept for Reserve
 	reserved int           // bytes that Reserve gave out
 	room     chan struct{} // closed when memory is given back; nil while nobody asked
 }
 
-// page describes the piece that begins at this page.
-type page struct {
-	order      int8 // of the piece, while it is free
-	free       bool
-	next, prev int32 // in the free list of its order
-}
-
-const none = int32(-1)
-
 // NewArena makes an arena of size bytes, rounded down to whole pages. Its
 // memory ends with the process.
 func NewArena(size int) (*Arena, error) {
-	pages, err := pagesOf(size)
+	s, err := allocateSegment(size, 0)
 	if err != nil {
 		return nil, err
 	}
-	all, err := allocate(regionSize(pages))
-	if err != nil {
-		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
-	}
-	a := newArena(all, pages)
-	a.describe(rand.Uint64(), 0)
-	return a, nil
+	return newArena(s), nil
 }
 
-func pagesOf(size int) (int, error) {
-	if size < PageSize || size/PageSize > maxPages {
-		return 0, fmt.Errorf("arena of %d bytes: at least %d are needed", size, PageSize)
-	}
-	return size / PageSize, nil
-}
-
-// newArena makes an arena of memory that is all zeros.
-func newArena(all []byte, n int) *Arena {
-	a := &Arena{region: layOut(all, n), pages: make([]page, n), common: n * PageSize}
-	a.free = make([]int32, bits.Len(uint(n)))
-	for i := range a.free {
-		a.free[i] = none
-	}
-	// Cut the region into the largest aligned pieces, the last first, so that
-	// the low pages are used first.
-	for end := n; end > 0; {
-		order := bits.TrailingZeros(uint(end))
-		a.push(int32(end-1<<order), int8(order))
-		end -= 1 << order
-	}
-	return a
-}
+func newArena(s *segment) *Arena { return &Arena{current: s, common: len(s.mem)} }
 
 // Close gives the memory back to the system. No batch may be in use.
-func (a *Arena) Close() error { return release(a.all) }
+func (a *Arena) Close() error { return release(a.current.all) }
+
+// Renew takes pieces from another segment of size bytes from now on: from a new
+// file beside the first, if that is one. It ends with settle, once; false goes
+// back to the segment before. What is guaranteed and set aside is for the
+// caller to change.
+func (a *Arena) Renew(size int) (settle func(keep bool), err error) {
+	before := a.segment()
+	next, err := before.another(size)
+	if err != nil {
+		return nil, err
+	}
+	a.use(next)
+	return func(keep bool) {
+		if keep {
+			a.drop(before)
+		} else {
+			a.use(before)
+			a.drop(next)
+		}
+	}, nil
+}
+
+func (a *Arena) segment() *segment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current
+}
+
+func (a *Arena) use(s *segment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.common += len(s.mem) - len(a.current.mem)
+	a.old = append(slices.DeleteFunc(a.old, func(old *segment) bool { return old == s }), a.current)
+	a.current = s
+	a.announceRoomLocked()
+}
+
+// drop ends a hold of a segment. With the last it goes.
+func (a *Arena) drop(s *segment) {
+	a.mu.Lock()
+	last := a.dropLocked(s)
+	a.mu.Unlock()
+	if last {
+		s.end()
+	}
+}
+
+func (a *Arena) dropLocked(s *segment) (last bool) {
+	s.holds--
+	if s.holds > 0 {
+		return false
+	}
+	a.old = slices.DeleteFunc(a.old, func(old *segment) bool { return old == s })
+	return true
+}
 
 // Size is the arena's size in bytes.
-func (a *Arena) Size() int { return len(a.mem) }
+func (a *Arena) Size() int { return len(a.segment().mem) }
 
 // Room returns a channel that is closed when memory is given back the next
 // time. Take the channel first, then try, then wait for it.
@@ -116,12 +128,14 @@ func (a *Arena) Room() <-chan struct{} {
 }
 
 // SetAside keeps n bytes of the common part for Reserve, out of the reach of
-// sinks: less if there is no longer so much. Call it once.
+// sinks: less if there is no longer so much.
 func (a *Arena) SetAside(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.aside = min(n, a.common)
-	a.common -= a.aside
+	a.common += max(a.reserved, a.aside)
+	a.aside = max(min(n, a.common), 0)
+	a.common -= max(a.reserved, a.aside)
+	a.announceRoomLocked()
 }
 
 // Reserve takes n bytes for memory that is not in the arena, such as
@@ -190,8 +204,9 @@ func (s *Share) Resize(guaranteed int) {
 func (s *Share) borrowedLocked() int { return max(s.used-s.guaranteed, 0) }
 
 // take hands out a piece of at least n bytes, with length 0 and its size as
-// capacity; nil if the share or the arena has none.
-func (s *Share) take(n int) []byte {
+// capacity, and the segment that it lies in; nil if the share or the arena has
+// none.
+func (s *Share) take(n int) ([]byte, *segment) {
 	order := orderOf(n)
 	size := PageSize << order
 	a := s.arena
@@ -199,35 +214,33 @@ func (s *Share) take(n int) []byte {
 	defer a.mu.Unlock()
 	borrow := max(s.used+size-s.guaranteed, 0) - s.borrowedLocked()
 	if borrow > max(a.common, 0) {
-		return nil
+		return nil, nil
 	}
-	at := a.pop(order)
+	at := a.current.pop(order)
 	if at == none {
-		return nil
+		return nil, nil
 	}
 	a.common -= borrow
 	s.used += size
-	offset := int(at) * PageSize
-	return a.mem[offset : offset : offset+size]
-}
-
-// entryOf is the entry of a piece from take.
-func (s *Share) entryOf(piece []byte) *descriptor {
-	return &s.arena.table[s.arena.pageOf(piece)]
+	return a.current.piece(int(at), uint8(order))[:0], a.current
 }
 
 // give takes a piece back, whose entry is free.
-func (s *Share) give(piece []byte) {
+func (s *Share) give(piece []byte, home *segment) {
 	piece = piece[:cap(piece)]
 	poison(piece)
 	a := s.arena
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	back := s.borrowedLocked()
 	s.used -= len(piece)
 	a.common += back - s.borrowedLocked()
-	a.merge(a.pageOf(piece), int8(orderOf(len(piece))))
+	home.merge(home.pageOf(piece), int8(orderOf(len(piece))))
 	a.announceRoomLocked()
+	last := a.dropLocked(home)
+	a.mu.Unlock()
+	if last {
+		home.end()
+	}
 }
 
 // balance tells how many bytes the share can still take, and how many it has.
@@ -235,67 +248,4 @@ func (s *Share) balance() (left, used int) {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()
 	return max(s.guaranteed-s.used, 0) + max(s.arena.common, 0), s.used
-}
-
-// orderOf is the order of the smallest piece that holds n bytes.
-func orderOf(n int) int {
-	if n <= PageSize {
-		return 0
-	}
-	return bits.Len(uint(n-1) / PageSize)
-}
-
-// The buddy allocator: a free piece of order k begins at a multiple of 1<<k
-// pages, and its buddy is the other half of the piece of order k+1.
-
-func (a *Arena) pop(order int) int32 {
-	from := order
-	for from < len(a.free) && a.free[from] == none {
-		from++
-	}
-	if from >= len(a.free) {
-		return none
-	}
-	at := a.free[from]
-	a.unlink(at)
-	for from > order {
-		from--
-		a.push(at+1<<from, int8(from))
-	}
-	return at
-}
-
-func (a *Arena) merge(at int32, order int8) {
-	for int(order) < len(a.free)-1 {
-		buddy := at ^ 1<<order
-		if int(buddy)+1<<order > len(a.pages) || !a.pages[buddy].free || a.pages[buddy].order != order {
-			break
-		}
-		a.unlink(buddy)
-		at = min(at, buddy)
-		order++
-	}
-	a.push(at, order)
-}
-
-func (a *Arena) push(at int32, order int8) {
-	head := a.free[order]
-	a.pages[at] = page{order: order, free: true, next: head, prev: none}
-	if head != none {
-		a.pages[head].prev = at
-	}
-	a.free[order] = at
-}
-
-func (a *Arena) unlink(at int32) {
-	p := a.pages[at]
-	if p.prev == none {
-		a.free[p.order] = p.next
-	} else {
-		a.pages[p.prev].next = p.next
-	}
-	if p.next != none {
-		a.pages[p.next].prev = p.prev
-	}
-	a.pages[at].free = false
 }

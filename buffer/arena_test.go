@@ -3,7 +3,10 @@ package buffer
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -148,7 +151,7 @@ func (m *arenaModel) takeFor(t *rapid.T, i, n int) bool {
 	s := m.shares[i]
 	left, _ := s.balance()
 	able := left >= PageSize<<orderOf(n) && m.hasRun(1<<orderOf(n))
-	piece := s.take(n)
+	piece, _ := s.take(n)
 	if piece == nil {
 		if able {
 			t.Fatalf("%d bytes refused, but %d bytes are left and a piece is free", n, left)
@@ -183,7 +186,7 @@ func (m *arenaModel) hasRun(pages int) bool {
 
 // own changes the owner of all pages of a piece.
 func (m *arenaModel) own(t *rapid.T, piece []byte, from, to int) {
-	at := int(m.arena.pageOf(piece[:1]))
+	at := int(m.arena.current.pageOf(piece[:1]))
 	for i := range cap(piece) / PageSize {
 		if from == 0 && m.owner[at+i] != 0 {
 			t.Fatalf("page %d belongs to two pieces", at+i)
@@ -204,7 +207,7 @@ func (m *arenaModel) giveBack(t *rapid.T, share, piece int) {
 	room := m.arena.Room()
 	p := m.pieces[share][piece]
 	m.own(t, p, -1, 0)
-	m.shares[share].give(p)
+	m.shares[share].give(p, m.arena.current)
 	m.pieces[share] = append(m.pieces[share][:piece], m.pieces[share][piece+1:]...)
 	if !isClosed(room) {
 		t.Fatal("memory was given back, and Room says nothing")
@@ -301,7 +304,7 @@ func TestShareIsKept(t *testing.T) {
 	defer a.Close()
 	greedy, modest := a.Share(0), a.Share(4*PageSize)
 	taken := 0
-	for greedy.take(1) != nil {
+	for take(greedy, 1) != nil {
 		taken++
 	}
 	if taken != 12 {
@@ -311,11 +314,11 @@ func TestShareIsKept(t *testing.T) {
 		t.Error("reserved what is guaranteed")
 	}
 	for i := range 4 {
-		if modest.take(PageSize) == nil {
+		if take(modest, PageSize) == nil {
 			t.Fatalf("page %d of 4 guaranteed ones refused", i)
 		}
 	}
-	if modest.take(1) != nil {
+	if take(modest, 1) != nil {
 		t.Error("more than there is")
 	}
 	if third := a.Share(PageSize); third.guaranteed != 0 {
@@ -336,8 +339,8 @@ func TestRoom(t *testing.T) {
 		do   func()
 		room bool
 	}{
-		{"take", func() { piece = s.take(1) }, false},
-		{"give", func() { s.give(piece) }, true},
+		{"take", func() { piece = take(s, 1) }, false},
+		{"give", func() { s.give(piece, s.arena.current) }, true},
 		{"reserve", func() { a.Reserve(PageSize) }, false},
 		{"unreserve", func() { a.Unreserve(PageSize) }, true},
 		{"resize", func() { s.Resize(0) }, true},
@@ -354,5 +357,72 @@ func TestRoom(t *testing.T) {
 		if isClosed(a.Room()) {
 			t.Errorf("%s: the next channel is closed at once", tt.name)
 		}
+	}
+}
+
+// A renewed arena gives pieces of its new segment; the one before goes with the
+// last that is out of it. What is open there does not grow into the new one.
+func TestRenew(t *testing.T) {
+	dir := t.TempDir()
+	a, err := CreateArena(dir, 64*PageSize, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	b := New("sink", a.Share(a.Size()/2), Limits{100, 16 * PageSize, time.Hour})
+	mustAdd(t, b, "/a", "old")
+	w := a.NewWindow("source", "", 1)
+	files := func() int {
+		left, err := LeftIn(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left)
+	}
+	settle, err := a.Renew(256 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(true)
+	if a.Size() != 256*PageSize || files() != 2 || !w.IsOld() {
+		t.Errorf("%d bytes, %d files, the window is old: %v", a.Size(), files(), w.IsOld())
+	}
+	mustAdd(t, b, "/a", strings.Repeat("x", PageSize))
+	all := sealed(b)
+	if got := texts(all); !slices.Equal(got, []string{"old\n"}) {
+		t.Errorf("%q is sealed, want what does not fit the old piece to begin another", got)
+	}
+	b.Seal(ByReopen)
+	for _, bt := range append(all, sealed(b)...) {
+		if files() != 2 {
+			t.Error("the first file is gone while its window is in use")
+		}
+		b.Done(bt, 0, "")
+	}
+	next := w.Resize(1)
+	next.Replace(w)
+	if files() != 1 || next.IsOld() {
+		t.Errorf("%d files, want one when nothing is left of the first", files())
+	}
+	if settle, err = a.Renew(PageSize); err != nil {
+		t.Fatal(err)
+	}
+	mustAdd(t, b, "/b", "in what is not kept")
+	settle(false)
+	if a.Size() != 256*PageSize || files() != 2 {
+		t.Errorf("%d bytes, %d files", a.Size(), files())
+	}
+	b.Seal(ByReopen)
+	deliver(b)
+	next.Close()
+	b.share.Close()
+	if files() != 1 || a.common != a.Size() {
+		t.Errorf("%d files, %d of %d bytes are common", files(), a.common, a.Size())
+	}
+	if _, err := a.Renew(1 << 50); err == nil || files() != 1 {
+		t.Errorf("%v, %d files", err, files())
+	}
+	if err := a.Remove(); err != nil {
+		t.Error(err)
 	}
 }

@@ -49,6 +49,7 @@ type Batch struct {
 
 	data  []byte
 	entry *descriptor // of the piece that data lies in
+	home  *segment    // that the piece lies in; nil: one that was left behind
 	left  *Left       // the arena left behind that it lies in; nil: the sink's own
 	links [2]link     // in the lists below
 }

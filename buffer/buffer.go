@@ -203,7 +203,7 @@ var newline = []byte{'\n'}
 // seals it if it is full. It stores to the entry, but reads nothing of it: that
 // of a path among thousands is far away.
 func (b *Buffer) tookLocked(bt *Batch, n, size int, received time.Time) {
-	b.note.expect(b.share.arena, bt.data, content(len(bt.data)-size, bt.Messages))
+	b.note.expect(bt.home, bt.data, content(len(bt.data)-size, bt.Messages))
 	Step("append")
 	bt.Messages += n
 	bt.Last = received
@@ -247,17 +247,21 @@ func (b *Buffer) grow(bt *Batch, n int) bool {
 		return false
 	}
 	reserved := nameRoom(b.name, bt.Key)
-	piece := b.share.take(len(bt.data) + n + reserved)
+	piece, home := b.share.take(len(bt.data) + n + reserved)
 	if piece == nil {
+		return false
+	}
+	if home != bt.home { // a copy has to lie beside what it supersedes
+		b.share.give(piece, home)
 		return false
 	}
 	old := bt.piece()
 	data := append(piece, bt.data...)
-	entry := b.share.entryOf(piece)
-	entry.succeed(piece, bt.entry, old, b.share.arena.pageOf(old))
+	entry := home.entryOf(piece)
+	entry.succeed(piece, bt.entry, old, home.pageOf(old))
 	bt.entry, bt.data = entry, data[:len(data):cap(data)-reserved]
 	b.held += cap(piece) - cap(old)
-	b.share.give(old)
+	b.share.give(old, home)
 	return true
 }
 
@@ -270,9 +274,9 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 		size = max(n, min(b.reached[key], b.limits.Bytes))
 	}
 	reserved := nameRoom(b.name, key)
-	piece := b.share.take(size + reserved)
+	piece, home := b.share.take(size + reserved)
 	if piece == nil && size > n {
-		piece = b.share.take(n + reserved)
+		piece, home = b.share.take(n + reserved)
 	}
 	if piece == nil {
 		if _, used := b.share.balance(); b.held > used/2 {
@@ -283,7 +287,7 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 	b.held += cap(piece)
 	bt := &Batch{
 		Key: key, Spec: b.spec, First: received, Last: received,
-		data: piece[: 0 : cap(piece)-reserved], entry: b.share.entryOf(piece),
+		data: piece[: 0 : cap(piece)-reserved], home: home, entry: home.entryOf(piece),
 	}
 	bt.entry.begin(piece, batchPiece, fingerprint(b.spec), b.share.arena.births.Add(1), received.UnixNano(), b.name, key)
 	if g := b.gaps[key]; g != nil {
@@ -483,7 +487,7 @@ func (b *Buffer) Done(bt *Batch, lost int, reason string) {
 	if bt.left != nil {
 		bt.left.done(b.share, bt)
 	} else {
-		b.share.give(bt.piece())
+		b.share.give(bt.piece(), bt.home)
 	}
 	bt.data, bt.entry = nil, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,9 +98,11 @@ func (p *process) step(string) {
 // leave puts the memory of the process where a mapped file would have it.
 func (p *process) leave() {
 	if p.arena != nil {
-		path := filepath.Join(p.dir, fmt.Sprintf("%s%d", filePrefix, p.lastGen))
-		if err := os.WriteFile(path, p.arena.all, 0o600); err != nil {
-			p.t.Fatal(err)
+		for i, s := range p.arena.segments() {
+			path := filepath.Join(p.dir, fmt.Sprintf("%s%d-%d", filePrefix, p.lastGen, i))
+			if err := os.WriteFile(path, s.all, 0o600); err != nil {
+				p.t.Fatal(err)
+			}
 		}
 	}
 	for _, l := range p.lefts {
@@ -123,7 +126,7 @@ func (p *process) start() {
 	}
 	var batches []Found
 	var windows []*Window
-	for _, path := range paths { // by generation, which has one digit
+	for _, path := range paths {
 		l, err := OpenLeft(path)
 		if err != nil {
 			p.t.Fatal(err)
@@ -135,13 +138,15 @@ func (p *process) start() {
 		}
 		batches, windows = append(batches, b...), append(windows, w...)
 	}
+	slices.SortFunc(batches, Found.Compare)
 	windows = Resolve(p.lefts, windows)
 	p.lastGen++
 	arena, err := NewArena(256 * PageSize)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	arena.describe(p.lastGen*1000, p.lastGen)
+	arena.current.header().generation = p.lastGen
+	arena.current.header().sum = arena.current.header().check()
 	p.arena = arena
 	limits := Limits{Messages: rapid.IntRange(2, 9).Draw(p.t, "messages"), Bytes: 8 * PageSize, Flush: time.Hour}
 	for _, name := range modelSinks {
@@ -167,16 +172,43 @@ func (p *process) start() {
 
 // act does one thing that a process does.
 func (p *process) act() {
-	switch rapid.IntRange(0, 5).Draw(p.t, "act") {
+	switch rapid.IntRange(0, 6).Draw(p.t, "act") {
 	case 0, 1, 2:
 		p.receive(rapid.IntRange(1, 20).Draw(p.t, "sent"))
 	case 3:
 		p.deliver(rapid.IntRange(1, 4).Draw(p.t, "batches"))
 	case 4:
 		p.buffers[rapid.SampledFrom(modelSinks).Draw(p.t, "sink")].Seal(ByAge)
+	case 5:
+		p.renew()
 	default:
 		p.step("nothing")
 	}
+}
+
+// renew does what a reload with another memory.cap does, or tries to.
+func (p *process) renew() {
+	settle, err := p.arena.Renew(rapid.SampledFrom([]int{250, 256}).Draw(p.t, "pages") * PageSize)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.step("renewed")
+	if refused := rapid.IntRange(0, 3).Draw(p.t, "refused") == 0; refused {
+		p.receive(3)
+		settle(false)
+		return
+	}
+	settle(true)
+	p.step("settled")
+	for _, b := range p.buffers {
+		if rapid.Bool().Draw(p.t, "sealed") {
+			b.Seal(ByReopen)
+		}
+	}
+	old := p.window
+	p.window = p.arena.NewWindow("source", "", 8*64)
+	p.step("moved")
+	old.Close()
 }
 
 // receive takes messages out of the queue and appends them.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,15 @@ const filePrefix = "arena-"
 //
 // The file is locked for as long as the process lives (flock(2)).
 func CreateArena(dir string, size int, generation uint64) (*Arena, error) {
-	pages, err := pagesOf(size)
+	s, err := createSegment(dir, size, generation)
+	if err != nil {
+		return nil, err
+	}
+	return newArena(s), nil
+}
+
+func createSegment(dir string, size int, generation uint64) (*segment, error) {
+	n, err := pagesOf(size)
 	if err != nil {
 		return nil, err
 	}
@@ -30,14 +39,11 @@ func CreateArena(dir string, size int, generation uint64) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arena: %w", err)
 	}
-	all, err := reserve(f, regionSize(pages))
+	all, err := reserve(f, regionSize(n))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("arena %s of %d bytes: %w", path, size, err), f.Close(), os.Remove(path))
 	}
-	a := newArena(all, pages)
-	a.file = f
-	a.describe(id, generation)
-	return a, nil
+	return newSegment(all, n, f, id, generation), nil
 }
 
 // reserve locks a new file, gives it n bytes, maps them and touches each page,
@@ -69,26 +75,61 @@ func reserve(f *os.File, n int) ([]byte, error) {
 // never has to fetch a page while it copies a message. It may be refused:
 // RLIMIT_MEMLOCK.
 func (a *Arena) Lock() error {
-	return os.NewSyscallError("mlock", unix.Mlock(a.all))
+	return os.NewSyscallError("mlock", unix.Mlock(a.segment().all))
 }
 
 // IsOnTmpfs reports whether the file of an arena lies in memory. On a disk the
 // kernel writes its pages out time and again, and stores wait for that.
 func (a *Arena) IsOnTmpfs() bool {
 	var fs unix.Statfs_t
-	err := unix.Fstatfs(int(a.file.Fd()), &fs)
+	err := unix.Fstatfs(int(a.segment().file.Fd()), &fs)
 	return err == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC || fs.Type == unix.HUGETLBFS_MAGIC)
 }
 
 // SetOwner keeps a text in the file for whoever finds it: what is needed to
 // deliver what it holds. False if it is too long.
-func (a *Arena) SetOwner(text []byte) bool { return a.setOwner(text) }
+func (a *Arena) SetOwner(text []byte) bool { return a.segment().setOwner(text) }
 
-// Remove removes the file: nothing in it is wanted any more, or all that is
-// was saved. The memory can still be used.
-func (a *Arena) Remove() error {
-	if a.file == nil {
+// Save writes the batches that are not done into small arenas of their own in
+// dir, and removes the files: all that is wanted of them is there. It returns
+// the paths, none if there is nothing to save. Nobody may append meanwhile, and
+// the memory can still be used: a runner that is stuck in a write may do so.
+func (a *Arena) Save(dir string) (paths []string, err error) {
+	for _, s := range a.segments() {
+		path, failed := s.save(dir)
+		if path != "" {
+			paths = append(paths, path)
+		}
+		if failed == nil {
+			failed = s.remove()
+		}
+		err = errors.Join(err, failed)
+	}
+	return paths, err
+}
+
+// Remove removes the files: nothing in them is wanted.
+func (a *Arena) Remove() (err error) {
+	for _, s := range a.segments() {
+		err = errors.Join(err, s.remove())
+	}
+	return err
+}
+
+func (a *Arena) segments() []*segment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append(slices.Clone(a.old), a.current)
+}
+
+// remove removes the file, once. The memory can still be used.
+func (s *segment) remove() error {
+	if s.file == nil {
 		return nil
 	}
-	return errors.Join(os.Remove(a.file.Name()), a.file.Close())
+	err := os.Remove(s.file.Name())
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil // removed before
+	}
+	return errors.Join(err, s.file.Close())
 }

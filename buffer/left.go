@@ -40,8 +40,19 @@ type Found struct {
 	*Batch
 	Sink        string // that it was for
 	Fingerprint uint64 // of the Spec that it had
-	birth       uint64
+	age
 }
+
+// age orders what was opened: a process has one generation, whatever the number
+// of its arenas, and counts births.
+type age struct{ generation, birth uint64 }
+
+func (a age) compare(b age) int {
+	return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.birth, b.birth))
+}
+
+// Compare orders batches, of all arenas, by when they were opened.
+func (f Found) Compare(g Found) int { return f.age.compare(g.age) }
 
 // LeftIn returns the paths of the arenas in a folder, which may be missing.
 func LeftIn(dir string) ([]string, error) {
@@ -171,7 +182,7 @@ func (l *Left) Find() (batches []Found, windows []*Window) {
 		}
 		page = next
 	}
-	slices.SortFunc(batches, func(a, b Found) int { return cmp.Compare(a.birth, b.birth) })
+	slices.SortFunc(batches, Found.Compare)
 	return batches, windows
 }
 
@@ -210,6 +221,8 @@ func (l *Left) isWhole(page int) bool {
 	return bytes <= room && messages <= bytes && int64(e.supersedes) <= int64(len(l.table))
 }
 
+func (r *region) age(page int) age { return age{r.header().generation, r.table[page].birth} }
+
 func (l *Left) namesOf(page int) (sink, key string) {
 	e := &l.table[page]
 	names := e.namesIn(l.piece(page, e.order))
@@ -245,13 +258,13 @@ func (l *Left) foundBatch(page int) (Found, bool) {
 		bt.Intent = &place
 	}
 	l.holds.Add(1)
-	return Found{Batch: bt, Sink: sink, Fingerprint: e.fingerprint, birth: e.birth}, true
+	return Found{Batch: bt, Sink: sink, Fingerprint: e.fingerprint, age: l.age(page)}, true
 }
 
 // Resolve finds out, for the windows of all arenas that were left behind,
 // whether the appends that were under way were published. It comes before
 // anything of them is delivered. It returns those windows that no other has
-// taken the place of.
+// taken the place of, the oldest first.
 func Resolve(all []*Left, windows []*Window) (valid []*Window) {
 	replaced := make(map[replacedWindow]bool)
 	for _, w := range windows {
@@ -266,6 +279,7 @@ func Resolve(all []*Left, windows []*Window) (valid []*Window) {
 		}
 		valid = append(valid, w)
 	}
+	slices.SortStableFunc(valid, func(a, b *Window) int { return a.age().compare(b.age()) })
 	for _, w := range valid {
 		w.entry.setReplaced([2]replacedWindow{})
 		for i := range w.notes {
@@ -281,6 +295,8 @@ func Resolve(all []*Left, windows []*Window) (valid []*Window) {
 	}
 	return valid
 }
+
+func (w *Window) age() age { return w.region.age(int(w.region.pageOf(w.piece))) }
 
 func wasPublished(all []*Left, n *noteRecord) bool {
 	for _, l := range all {

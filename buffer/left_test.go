@@ -18,7 +18,7 @@ import (
 func killed(t testing.TB, a *Arena) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filePrefix+"killed")
-	if err := os.WriteFile(path, a.all, 0o600); err != nil {
+	if err := os.WriteFile(path, a.current.all, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if l.Damaged != 0 || l.Generation() != 7 || l.ID() != a.header().id {
+	if l.Damaged != 0 || l.Generation() != 7 || l.ID() != a.current.header().id {
 		t.Errorf("damaged %d, generation %d, id %x", l.Damaged, l.Generation(), l.ID())
 	}
 	if batches[0].Sequence != 1 || batches[0].Arena != b.arena || batches[1].Sequence != 0 {
@@ -176,24 +176,24 @@ func TestIntent(t *testing.T) {
 
 // What could not be delivered is saved as a small arena.
 func TestSave(t *testing.T) {
-	a := fileArena(t, 256*PageSize)
+	empty, a := fileArena(t, PageSize), fileArena(t, 256*PageSize)
 	b := New("access", a.Share(a.Size()), Limits{100, 16 * PageSize, time.Hour})
-	if path, err := a.Save(t.TempDir()); path != "" || err != nil {
-		t.Errorf("nothing to save: %q, %v", path, err)
+	if paths, err := empty.Save(t.TempDir()); len(paths) > 0 || err != nil {
+		t.Errorf("nothing to save: %q, %v", paths, err)
 	}
 	mustAdd(t, b, "/a", "one")
 	mustAdd(t, b, "/b", strings.Repeat("x", 3*PageSize))
 	mustAdd(t, b, "/c", "three")
 	dir := t.TempDir()
-	path, err := a.Save(dir)
+	paths, err := a.Save(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, err := LeftIn(dir); err != nil || !slices.Equal(left, []string{path}) {
-		t.Fatalf("%v, %v, want %s", left, err, path)
+	if left, err := LeftIn(dir); err != nil || !slices.Equal(left, paths) || len(paths) != 1 {
+		t.Fatalf("%v, %v, want %s", left, err, paths)
 	}
-	l, batches, _ := found(t, path)
-	if l.ID() != a.header().id || l.Generation() != 7 || len(l.table) != 6 {
+	l, batches, _ := found(t, paths[0])
+	if l.ID() != a.current.header().id || l.Generation() != 7 || len(l.table) != 6 {
 		t.Errorf("id %x, generation %d, %d pages", l.ID(), l.Generation(), len(l.table))
 	}
 	if len(batches) != 3 || string(batches[0].Bytes()) != "one\n" || len(batches[1].Bytes()) != 3*PageSize+1 || batches[2].Key != "/c" {
@@ -232,7 +232,7 @@ func TestCreateArenaOnFullDisk(t *testing.T) {
 // One process has an arena.
 func TestArenaInUse(t *testing.T) {
 	a := fileArena(t, 16*PageSize)
-	if _, err := OpenLeft(a.file.Name()); !errors.Is(err, ErrInUse) {
+	if _, err := OpenLeft(a.current.file.Name()); !errors.Is(err, ErrInUse) {
 		t.Errorf("%v, want that it is in use", err)
 	}
 	if err := a.Remove(); err != nil {
@@ -254,7 +254,7 @@ func TestOwner(t *testing.T) {
 // What is no arena is refused with a reason.
 func TestOpenLeftErrors(t *testing.T) {
 	a := fileArena(t, 16*PageSize)
-	whole := slices.Clone(a.all)
+	whole := slices.Clone(a.current.all)
 	change := func(at int) []byte {
 		b := slices.Clone(whole)
 		b[at] ^= 0xff
@@ -306,7 +306,7 @@ func FuzzLeft(f *testing.F) {
 	f.Add(uint32(0), []byte{0})
 	f.Fuzz(func(t *testing.T, at uint32, with []byte) {
 		path := filepath.Join(t.TempDir(), "arena")
-		data := slices.Clone(a.all)
+		data := slices.Clone(a.current.all)
 		copy(data[int(at)%len(data):], with)
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)

@@ -70,12 +70,18 @@ func freePieces(a *Arena) map[int32]int8 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	pieces := make(map[int32]int8)
-	for order, at := range a.free {
-		for ; at != none; at = a.pages[at].next {
+	for order, at := range a.current.free {
+		for ; at != none; at = a.current.pages[at].next {
 			pieces[at] = int8(order)
 		}
 	}
 	return pieces
+}
+
+// take takes a piece of a share whose arena has one segment.
+func take(s *Share, n int) []byte {
+	piece, _ := s.take(n)
+	return piece
 }
 
 // fits says whether the share and the arena have a piece of at least n bytes.

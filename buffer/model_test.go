@@ -210,13 +210,13 @@ func (m *model) sleep(t *rapid.T) {
 // otherSink takes memory, or gives it back.
 func (m *model) otherSink(t *rapid.T) {
 	if rapid.Bool().Draw(t, "take") {
-		if piece := m.other.take(rapid.IntRange(1, 4*PageSize).Draw(t, "bytes")); piece != nil {
+		if piece := take(m.other, rapid.IntRange(1, 4*PageSize).Draw(t, "bytes")); piece != nil {
 			m.taken = append(m.taken, piece)
 		}
 		return
 	}
 	for _, piece := range m.taken {
-		m.other.give(piece)
+		m.other.give(piece, m.other.arena.current)
 	}
 	m.taken = nil
 }
@@ -336,7 +336,7 @@ func (m *model) finish(t *rapid.T) {
 		m.buf.Done(h.Batch, 0, "")
 	}
 	for _, piece := range m.taken {
-		m.other.give(piece)
+		m.other.give(piece, m.other.arena.current)
 	}
 	m.check(t)
 	for key, left := range m.keys {

@@ -128,3 +128,6 @@ func (r *region) pageOf(piece []byte) int32 {
 	piece = piece[:1]
 	return int32((uintptr(unsafe.Pointer(&piece[0])) - uintptr(unsafe.Pointer(&r.mem[0]))) / PageSize)
 }
+
+// entryOf is the entry of a piece.
+func (r *region) entryOf(piece []byte) *descriptor { return &r.table[r.pageOf(piece)] }

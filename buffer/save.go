@@ -15,11 +15,8 @@ import (
 // unfinished ends the name of a file that is being written.
 const unfinished = ".new"
 
-// Save writes the batches that are not done into a small arena of their own in
-// dir, and returns its path, or "" if there are none. Nobody may append
-// meanwhile; a runner that is stuck in a write may be.
-func (a *Arena) Save(dir string) (path string, err error) { return a.save(dir) }
-
+// save writes the batches that are not done into a small arena in dir, and
+// returns its path, or "" if there are none.
 func (r *region) save(dir string) (path string, err error) {
 	var pages []int
 	total := 0

@@ -17,6 +17,7 @@ type Window struct {
 	Label  string // what else its owner has to know of it
 
 	arena  *Arena // nil: it was left behind
+	home   *segment
 	left   *Left
 	region *region
 	entry  *descriptor
@@ -82,14 +83,15 @@ func (a *Arena) newWindow(source, label string, n int) *Window {
 		return nil
 	}
 	a.mu.Lock()
-	page := a.pop(orderOf(size))
+	home := a.current
+	page := home.pop(orderOf(size))
 	a.mu.Unlock()
 	if page == none {
 		a.Unreserve(size)
 		return nil
 	}
-	w := a.window(int(page), uint8(orderOf(size)))
-	w.Source, w.Label, w.arena = source, label, a
+	w := home.window(int(page), uint8(orderOf(size)))
+	w.Source, w.Label, w.arena, w.home = source, label, a, home
 	clear(w.piece)
 	w.clearNotes()
 	w.entry.setReplaced([2]replacedWindow{})
@@ -123,6 +125,10 @@ func (w *Window) Begin() { atomic.StoreUint64(w.burst, *w.burst|1) }
 // End says that all that the memory holds is done.
 func (w *Window) End() { atomic.StoreUint64(w.burst, (*w.burst|1)+1) }
 
+// IsOld reports whether the arena has been renewed since: new windows lie
+// elsewhere, and the memory of this one is wanted back.
+func (w *Window) IsOld() bool { return w.arena != nil && w.home != w.arena.segment() }
+
 // IsOpen reports whether a burst has begun and not ended.
 func (w *Window) IsOpen() bool { return *w.burst&1 != 0 }
 
@@ -136,8 +142,9 @@ func (w *Window) Close() error {
 	a, size := w.arena, len(w.piece)
 	poison(w.piece)
 	a.mu.Lock()
-	a.merge(a.pageOf(w.piece), int8(w.entry.order))
+	w.home.merge(w.home.pageOf(w.piece), int8(w.entry.order))
 	a.mu.Unlock()
+	a.drop(w.home)
 	a.Unreserve(size)
 	return nil
 }
@@ -220,12 +227,12 @@ func (n *Note) Skip(units int) {
 
 // expect notes an append to a piece, which has been copied there and is about
 // to be published in place of before.
-func (n *Note) expect(a *Arena, piece []byte, before uint64) {
+func (n *Note) expect(home *segment, piece []byte, before uint64) {
 	if n == nil {
 		return
 	}
-	n.page = uint32(a.pageOf(piece))
-	n.arena = a.header().id
+	n.page = uint32(home.pageOf(piece))
+	n.arena = home.header().id
 	n.before = before
 	n.next = n.at + n.step // from here on the note is pending
 }
