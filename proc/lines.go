@@ -14,8 +14,9 @@ const (
 	// maxRead bounds one read: a batch's worth, which stays in the cache until
 	// the handler has copied it. An emptied 1 MiB pipe costs four such reads.
 	maxRead = 256 << 10
-	// quietDrains in a row give the extra memory back. A loop parks after three
-	// empty drains, so an idle pipe never sits on a large buffer.
+	// quietDrains in a row give the extra memory back, and if they were empty the
+	// window. A loop parks after three empty drains, so an idle pipe never sits on
+	// a large buffer, nor on any of the arena.
 	quietDrains = 3
 )
 
@@ -85,6 +86,7 @@ type lines struct {
 	split   bool      // a piece of this line went out already
 	trimmed []byte    // a text without CR
 	quiet   int       // drains in a row that the smallest buffer was enough for
+	empty   int       // drains in a row that brought nothing
 }
 
 // newLines makes an assembler for a pipe that holds size bytes.
@@ -372,6 +374,18 @@ func (l *lines) finish(now time.Time) {
 // drained is told how many bytes a drain took in all, and makes the buffer
 // small again when it has been too large for a while.
 func (l *lines) drained(n int) {
+	if l.empty++; n > 0 {
+		l.empty = 0
+	}
+	if w := l.kept.window; w != nil {
+		switch {
+		case l.empty >= quietDrains && !l.waits() && !l.split:
+			w.Close()
+			l.buf, l.small, l.kept = nil, 0, kept{}
+		case w.IsOld():
+			l.resize(len(w.Memory()), l.buf[l.start:l.end])
+		}
+	}
 	if len(l.buf) == l.small {
 		return
 	}

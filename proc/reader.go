@@ -70,10 +70,10 @@ func (r *Reader) drain() (taken int, again time.Duration, err error) {
 			return taken, 0, err
 		}
 	}
-	r.lines.drained(taken)
 	if again == 0 && r.lines.waits() {
 		again = r.lines.expire(time.Now())
 	}
+	r.lines.drained(taken)
 	return taken, again, nil
 }
 

@@ -20,6 +20,7 @@ type Window interface {
 	// the same store; they are closed.
 	Resize(n int) Window
 	Replace(others ...Window)
+	IsOld() bool // the memory is wanted back: Resize has other
 	Close() error
 }
 

@@ -22,6 +22,7 @@ type fakeWindow struct {
 	burst  int // number of the block, times two, plus 1 while it is open
 	taken  int // the burst that the handler is done with, plus 1
 	closed bool
+	old    bool
 }
 
 func (a *fakeArena) window(n int) *fakeWindow {
@@ -71,6 +72,8 @@ func (w *fakeWindow) Replace(others ...Window) {
 	})
 }
 
+func (w *fakeWindow) IsOld() bool { return w.old }
+
 func (w *fakeWindow) Close() error {
 	w.closed = true
 	return nil
@@ -81,7 +84,7 @@ func (a *fakeArena) killed() *fakeArena {
 	left := &fakeArena{room: -1}
 	for _, w := range a.windows {
 		if !w.closed {
-			left.windows = append(left.windows, &fakeWindow{left, bytes.Clone(w.memory), w.burst, w.taken, false})
+			left.windows = append(left.windows, &fakeWindow{left, bytes.Clone(w.memory), w.burst, w.taken, false, false})
 		}
 	}
 	return left
@@ -130,6 +133,10 @@ func crash(t *testing.T, cfg LineConfig, text string, step, moment int, resume b
 			pass() // inside read(2): the kernel has copied
 			l.fed(n, t0)
 			pass()
+			if w, ok := l.kept.window.(*fakeWindow); ok {
+				w.old = len(rest)%3 == 0
+			}
+			l.drained(n)
 		}
 		l.finish(t0)
 	}()
@@ -224,6 +231,41 @@ func TestWindowRefused(t *testing.T) {
 	if l.kept.window != nil || len(l.buf) != minBuffer {
 		t.Error("without a window there is memory of the process")
 	}
+}
+
+// A window whose memory is wanted back is left for another with what is kept
+// back; and one that holds nothing, when nothing comes.
+func TestWindowGivenBack(t *testing.T) {
+	arena := &fakeArena{room: 3}
+	var got records
+	l := newLines(LineConfig{Window: arena.take}, defaultPipe, got.take)
+	l.fed(copy(l.space(), "whole\nthe begin"), t0)
+	for range 2 * quietDrains {
+		l.drained(0)
+	}
+	first := arena.windows[0]
+	if first.closed {
+		t.Error("a window is closed that holds the beginning of a line")
+	}
+	first.old = true
+	l.drained(0)
+	if !first.closed || len(arena.windows) != 2 {
+		t.Error("an old window is not left")
+	}
+	l.fed(copy(l.space(), "ning\n"), t0)
+	l.drained(5)
+	for range quietDrains {
+		if arena.windows[1].closed {
+			t.Error("a window is closed while lines come")
+		}
+		l.drained(0)
+	}
+	if !arena.windows[1].closed {
+		t.Error("an idle pipe has a window")
+	}
+	l.fed(copy(l.space(), "last\n"), t0)
+	l.finish(t0)
+	got.expect(t, "whole\n", "the beginning\n", "last\n")
 }
 
 // Where there is no room for a window, the rest of a line that was left behind

@@ -61,7 +61,7 @@ type DatagramConfig struct {
 
 	DrainInterval time.Duration // longest sleep between drains; 0 wakes for each datagram, < 0 chooses
 	Poller        *drain.Poller
-	Window        Window // memory to receive into; nil: the Datagram's own
+	Window        Window // memory to receive into, which it closes; nil: its own
 
 	Mode     os.FileMode // of a unix socket that is made, whatever the umask
 	UID, GID int         // its owner; -1 leaves it
@@ -69,9 +69,10 @@ type DatagramConfig struct {
 	Allow     []netip.Prefix // senders; nil: all
 	ReusePort bool           // udp: several sockets may share the address
 
-	// Handler takes the messages of one recvmmsg(2), in order. They are
-	// borrowed for the call. While it blocks nothing is received.
-	Handler func(ms []Message)
+	// Handler takes the messages of one recvmmsg(2), in order, and the Window
+	// that they lie in. They are borrowed for the call. While it blocks nothing
+	// is received.
+	Handler func(ms []Message, w Window)
 }
 
 // DatagramStats are counts since the socket was opened.
@@ -92,8 +93,10 @@ type Datagram struct {
 	granted  int           // receive buffer in bytes, as the kernel reports it
 	interval time.Duration // longest sleep between drains
 
+	bursts sync.Mutex // held during a burst, while the handler blocks too; guards slots
+	slots  *slots     // nil once it is closed
+
 	// Owned by Run.
-	slots    *slots
 	messages []Message
 	size     int // bytes of a datagram, of late
 	peers    peerNames
@@ -148,8 +151,28 @@ func (d *Datagram) open() (err error) {
 		return err
 	}
 	d.messages = make([]Message, slotCount)
-	d.slots, err = newSlots(d.cfg.MaxMessage+framingSize, !d.local, d.cfg.Window)
+	d.slots, err = d.newSlots(d.cfg.Window)
 	return err
+}
+
+func (d *Datagram) newSlots(w Window) (*slots, error) {
+	return newSlots(d.cfg.MaxMessage+framingSize, !d.local, w)
+}
+
+// Move receives into another window from the next burst on, which it waits for
+// to be over: then it has closed the one before. A window that cannot be used
+// is closed.
+func (d *Datagram) Move(w Window) error {
+	other, err := d.newSlots(w)
+	if err != nil {
+		return errors.Join(err, w.Close())
+	}
+	d.bursts.Lock()
+	if d.slots != nil {
+		d.slots, other = other, d.slots
+	}
+	d.bursts.Unlock()
+	return other.free()
 }
 
 // bindUDP makes a UDP socket that is not in Go's network poller.
@@ -257,16 +280,13 @@ func (d *Datagram) Run(stop <-chan struct{}) error {
 // drain is the loop's: it empties the queue, a burst at a time.
 func (d *Datagram) drain() (units int, again time.Duration, err error) {
 	for units < drainLimit {
-		n, err := d.burst()
+		n, more, err := d.burst(units == 0)
 		units += n
 		if err != nil {
 			again, err := transient(err)
 			return units, again, err
 		}
-		if n < int(d.slots.count) {
-			if units == 0 {
-				d.slots.giveBack() // a pause
-			}
+		if !more {
 			return units, 0, nil
 		}
 	}
@@ -281,13 +301,13 @@ func (d *Datagram) drainQueue() error {
 		left = max(d.queue, 1) + 1 // the kernel's limit is inclusive
 	}
 	for left > 0 {
-		n, err := d.burst()
+		n, more, err := d.burst(false)
 		if err != nil {
 			again, err := transient(err)
 			if again >= 0 {
 				return err
 			}
-		} else if n < int(d.slots.count) {
+		} else if !more {
 			return nil
 		}
 		left -= max(n, 1)
@@ -308,18 +328,24 @@ func transient(err error) (again time.Duration, _ error) {
 	return 0, os.NewSyscallError("recvmmsg", err)
 }
 
-// burst is one recvmmsg(2): how many datagrams it took; none is no error.
-func (d *Datagram) burst() (int, error) {
-	n, err := d.slots.receive(d.fd)
+// burst is one recvmmsg(2): how many datagrams it took, and whether there may
+// be more at once. None is no error, but, if it is the first, a pause.
+func (d *Datagram) burst(first bool) (n int, more bool, err error) {
+	d.bursts.Lock()
+	defer d.bursts.Unlock()
+	n, err = d.slots.receive(d.fd)
 	d.calls.Add(1)
 	if err == unix.EAGAIN {
-		return 0, nil
+		n, err = 0, nil
 	}
-	if n > 0 {
+	switch {
+	case n > 0:
 		d.hand(n)
 		d.slots.done()
+	case first:
+		d.slots.giveBack()
 	}
-	return n, err
+	return n, n == int(d.slots.count), err
 }
 
 // hand gives the datagrams of n slots to the handler.
@@ -349,7 +375,7 @@ func (d *Datagram) hand(n int) {
 	}
 	d.size = (d.size + bytes/n) / 2
 	if len(ms) > 0 {
-		d.cfg.Handler(ms)
+		d.cfg.Handler(ms, d.slots.window)
 	}
 }
 

@@ -17,11 +17,17 @@ type fakeWindow struct {
 	memory []byte
 	open   bool
 	ends   int
+	closed bool
 }
 
 func (w *fakeWindow) Memory() []byte { return w.memory }
 func (w *fakeWindow) Begin()         { w.open = true }
 func (w *fakeWindow) End()           { w.open, w.ends = false, w.ends+1 }
+
+func (w *fakeWindow) Close() error {
+	w.closed = true
+	return nil
+}
 
 func mapped(t testing.TB, n int) []byte {
 	t.Helper()
@@ -46,7 +52,7 @@ func inWindow(t *testing.T, size int, datagrams []string, look func(w *fakeWindo
 	seen := 0
 	d, err := ListenDatagram(DatagramConfig{
 		Network: "udp4", Address: "127.0.0.1:0", FD: -1, MaxMessage: 10_000, ReceiveBuffer: 4 << 20, DrainInterval: -1, Poller: poller, Window: w,
-		Handler: func(ms []Message) {
+		Handler: func(ms []Message, _ Window) {
 			look(w, ms)
 			seen += len(ms)
 		},
@@ -165,4 +171,68 @@ func FuzzLeftDatagrams(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A listener goes on in another window once the burst that is under way is
+// over, whether it has anything to receive or not, and closes that one at its
+// end.
+func TestMove(t *testing.T) {
+	first := &fakeWindow{memory: mapped(t, 1<<20)}
+	second := &fakeWindow{memory: mapped(t, 1<<20)}
+	in, goOn := make(chan Window), make(chan struct{})
+	d, err := ListenDatagram(DatagramConfig{
+		Network: "udp4", Address: "127.0.0.1:0", FD: -1, MaxMessage: 1000, DrainInterval: -1, Poller: newPoller(t), Window: first,
+		Handler: func(ms []Message, w Window) {
+			in <- w
+			<-goOn
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, ran := make(chan struct{}), make(chan error, 1)
+	go func() { ran <- d.Run(stop) }()
+	c, err := net.Dial("udp4", d.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	send := func() {
+		if _, err := c.Write([]byte("text")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
+	if w := <-in; w != first {
+		t.Error("a message is not in the window that was given")
+	}
+	moved := make(chan error, 1)
+	go func() { moved <- d.Move(second) }()
+	select {
+	case <-moved:
+		t.Error("the window is gone while its messages are with the handler")
+	case goOn <- struct{}{}:
+	}
+	if err := <-moved; err != nil || !first.closed || first.open {
+		t.Errorf("%v; closed %v, open %v", err, first.closed, first.open)
+	}
+	send()
+	if w := <-in; w != second {
+		t.Error("a message is not in the window that it was moved to")
+	}
+	goOn <- struct{}{}
+	if err := d.Move(&fakeWindow{memory: mapped(t, slotsPage)}); err == nil || second.closed {
+		t.Error("it was moved to a window that is too small")
+	}
+	close(stop)
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil || !second.closed {
+		t.Errorf("%v; closed %v", err, second.closed)
+	}
+	late := &fakeWindow{memory: mapped(t, 1<<20)}
+	if err := d.Move(late); err != nil || !late.closed {
+		t.Errorf("after the end: %v; closed %v", err, late.closed)
+	}
 }

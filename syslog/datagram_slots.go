@@ -26,6 +26,7 @@ type Window interface {
 	Memory() []byte // zeroed at first; whole pages
 	Begin()         // from now on what it holds is to be taken up after a kill
 	End()           // all of it is done
+	Close() error   // it is not used any more
 }
 
 // slots is the memory that recvmmsg(2) fills. A datagram lands in a small
@@ -246,13 +247,12 @@ func (s *slots) giveBack() {
 	}
 }
 
-// free unmaps memory of our own; nothing that pointed into it may be used any
-// more.
+// free gives the memory up; nothing that pointed into it may be used any more.
 func (s *slots) free() error {
-	memory, ours := s.memory, s.window == nil
+	memory, window := s.memory, s.window
 	*s = slots{}
-	if memory == nil || !ours {
-		return nil
+	if window != nil {
+		return window.Close()
 	}
 	return os.NewSyscallError("munmap", unix.Munmap(memory))
 }

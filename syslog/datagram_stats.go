@@ -108,8 +108,15 @@ func (d *Datagram) Close() error {
 	if d.fd >= 0 {
 		errs = append(errs, os.NewSyscallError("close", unix.Close(d.fd)))
 	}
-	if d.slots != nil {
-		errs = append(errs, d.slots.free())
+	d.bursts.Lock()
+	slots := d.slots
+	d.slots = nil
+	d.bursts.Unlock()
+	switch {
+	case slots != nil:
+		errs = append(errs, slots.free())
+	case d.cfg.Window != nil: // it was not opened
+		errs = append(errs, d.cfg.Window.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -21,7 +21,7 @@ func udpConfig(t testing.TB, handler func([]Message)) DatagramConfig {
 		Network: "udp", Address: "127.0.0.1:0", FD: -1,
 		MaxMessage: 64 << 10, ReceiveBuffer: 4 << 20, DrainInterval: -1,
 		Mode: 0o666, UID: -1, GID: -1,
-		Poller: newPoller(t), Handler: handler,
+		Poller: newPoller(t), Handler: func(ms []Message, _ Window) { handler(ms) },
 	}
 }
 
