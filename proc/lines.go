@@ -98,6 +98,7 @@ func newLines(cfg LineConfig, size int, handler func(Block)) *lines {
 		LineConfig: cfg,
 		handler:    handler,
 		readSize:   min(max(size, minBuffer), maxRead),
+		empty:      quietDrains, // it parks at once if nothing comes
 	}
 	if cfg.Start != nil {
 		l.join = newJoiner(cfg, handler)

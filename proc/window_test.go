@@ -236,9 +236,14 @@ func TestWindowRefused(t *testing.T) {
 // A window whose memory is wanted back is left for another with what is kept
 // back; and one that holds nothing, when nothing comes.
 func TestWindowGivenBack(t *testing.T) {
-	arena := &fakeArena{room: 3}
+	arena := &fakeArena{room: 4}
 	var got records
 	l := newLines(LineConfig{Window: arena.take}, defaultPipe, got.take)
+	l.space()
+	if l.drained(0); !arena.windows[0].closed {
+		t.Error("a pipe that nothing comes of has a window")
+	}
+	arena.windows = nil
 	l.fed(copy(l.space(), "whole\nthe begin"), t0)
 	for range 2 * quietDrains {
 		l.drained(0)

@@ -176,14 +176,11 @@ func left(t *testing.T, conf Config, texts ...string) []buffer.Found {
 		put(t, s.Edge(0, nil), message(text))
 	}
 	saved := t.TempDir()
-	path, err := a.Save(saved)
-	if err != nil {
+	paths, err := a.Save(saved)
+	if err := errors.Join(err, a.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(a.Remove(), a.Close()); err != nil {
-		t.Fatal(err)
-	}
-	l, err := buffer.OpenLeft(path)
+	l, err := buffer.OpenLeft(paths[0])
 	if err != nil {
 		t.Fatal(err)
 	}

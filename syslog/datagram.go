@@ -159,13 +159,16 @@ func (d *Datagram) newSlots(w Window) (*slots, error) {
 	return newSlots(d.cfg.MaxMessage+framingSize, !d.local, w)
 }
 
-// Move receives into another window from the next burst on, which it waits for
-// to be over: then it has closed the one before. A window that cannot be used
-// is closed.
+// Move receives into another window, or, if that is nil, memory of its own. It
+// waits for the burst that is under way, and has closed the window before when
+// it returns; or the other, on an error or after Close.
 func (d *Datagram) Move(w Window) error {
 	other, err := d.newSlots(w)
+	if err != nil && w != nil {
+		err = errors.Join(err, w.Close())
+	}
 	if err != nil {
-		return errors.Join(err, w.Close())
+		return err
 	}
 	d.bursts.Lock()
 	if d.slots != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -71,10 +70,10 @@ func findLeft(paths []string, stateDir string, wanted func(owner []byte) bool, l
 			l.arenas = append(l.arenas, a)
 		}
 	}
-	slices.SortStableFunc(l.arenas, func(a, b *buffer.Left) int { return cmp.Compare(a.Generation(), b.Generation()) })
 	for _, a := range l.arenas {
 		l.find(a)
 	}
+	slices.SortStableFunc(l.batches, buffer.Found.Compare)
 	l.windows = buffer.Resolve(l.arenas, l.windows)
 	return l
 }
@@ -160,16 +159,30 @@ func (d *daemon) openArena(dir string, size int) (err error) {
 		}
 		d.log.Warn().Err(err).Int("bytes", size/2).Msg("no space for the whole of memory.cap beside what was left behind; this run makes do with less")
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		d.lockArena()
+		if !d.arena.IsOnTmpfs() && !d.plain {
+			d.log.Warn().Str("runtime_dir", dir).Msg("the arena is not on a tmpfs: its pages are written to the disk time and again. Let runtime_dir be on one")
+		}
 	}
+	return err
+}
+
+func (d *daemon) lockArena() {
 	if err := d.arena.Lock(); err != nil && !d.plain {
-		d.log.Warn().Err(err).Int("bytes", size).Msg("the arena cannot be locked in memory: a kill at the wrong moment may lose a message. Raise LimitMEMLOCK, or ulimit -l")
+		d.log.Warn().Err(err).Int("bytes", d.arena.Size()).Msg("the arena cannot be locked in memory: a kill at the wrong moment may lose a message. Raise LimitMEMLOCK, or ulimit -l")
 	}
-	if !d.arena.IsOnTmpfs() && !d.plain {
-		d.log.Warn().Str("runtime_dir", dir).Msg("the arena is not on a tmpfs: its pages are written to the disk time and again. Let runtime_dir be on one")
+}
+
+// shareOut gives all sinks their part of the arena. The first round gives back
+// what the second hands out.
+func (d *daemon) shareOut(outlets map[string]*outlet) {
+	for range 2 {
+		d.arena.SetAside(d.arena.Size() / receivePart)
+		for _, o := range outlets {
+			o.Resize(o.conf.Memory)
+		}
 	}
-	return nil
 }
 
 // adopt hands what was left behind to the sinks, before any source is open.
@@ -244,13 +257,11 @@ func (d *daemon) keep() {
 		d.log.Error().Err(err).Msg("state_dir")
 	}
 	saved, err := d.arena.Save(d.conf.StateDir)
-	if err == nil {
-		err = d.arena.Remove()
-	}
 	if err != nil {
 		d.log.Error().Err(err).Msg("what is undelivered cannot be saved in state_dir; it stays in runtime_dir, which a reboot may empty")
-	} else if saved != "" {
-		d.log.Warn().Str("saved_in", saved).Msg("what is undelivered is saved; the next start delivers it")
+	}
+	if len(saved) > 0 {
+		d.log.Warn().Strs("saved_in", saved).Msg("what is undelivered is saved; the next start delivers it")
 	}
 	for _, a := range d.left.arenas {
 		if err := a.MoveTo(d.conf.StateDir); err != nil {

@@ -187,26 +187,22 @@ func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, 
 	var all []*syslog.Datagram
 	for range s.Readers {
 		fd := adopt(s.Listen)
-		w := d.receiveWindow(f, s)
 		dg, err := syslog.ListenDatagram(syslog.DatagramConfig{
 			Network: s.Listen.family(), Address: s.Listen.Address, FD: fd,
 			Raw: s.Format == "raw", MaxMessage: s.MaxMessage, ReceiveBuffer: s.ReceiveBuffer,
 			DrainInterval: s.DrainInterval, Poller: d.poller,
 			Mode: s.Mode, UID: s.UID, GID: s.GID, Allow: s.Allow, ReusePort: s.Readers > 1,
-			Window: windowOf(w), Handler: func(ms []syslog.Message) { f.messages(o, ms, w) },
+			Window: windowOf(d.receiveWindow(f, s)), Handler: func(ms []syslog.Message, w syslog.Window) {
+				window, _ := w.(*buffer.Window)
+				f.messages(o, ms, window)
+			},
 		})
 		if err != nil {
-			if w != nil {
-				w.Close()
-			}
 			f.closeAll()
 			return err
 		}
 		d.baselines.track(dg, fd >= 0)
 		f.add(dg)
-		if w != nil {
-			f.closers = append(f.closers, w)
-		}
 		all = append(all, dg)
 	}
 	f.onDrop = d.baselines.save

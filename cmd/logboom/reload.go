@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"sync"
@@ -20,7 +21,12 @@ func (d *daemon) reload(conf *Config) error {
 	if err != nil {
 		return err
 	}
+	settle, err := d.renewArena(conf.Memory.Cap)
+	if err != nil {
+		return err
+	}
 	fresh, err := d.openChanged(conf)
+	settle(err == nil)
 	if err != nil {
 		return err
 	}
@@ -31,9 +37,54 @@ func (d *daemon) reload(conf *Config) error {
 	d.outlets = outlets
 	d.lingering = append(d.lingering, removed...)
 	d.mu.Unlock()
+	renewed := conf.Memory.Cap != d.conf.Memory.Cap
 	d.conf = conf
+	if renewed {
+		d.leaveOldArena(settled)
+	}
 	go d.drain(settled, removed)
 	return nil
+}
+
+// renewArena makes an arena of another size, if it is to be another one, for
+// what comes from now on. What the one before holds is delivered from there.
+func (d *daemon) renewArena(size int) (settle func(keep bool), err error) {
+	if size == d.conf.Memory.Cap {
+		return func(bool) {}, nil
+	}
+	settle, err = d.arena.Renew(size)
+	if err != nil {
+		return nil, fmt.Errorf("memory.cap: %w", err)
+	}
+	d.lockArena()
+	return settle, nil
+}
+
+// leaveOldArena sends batches on their way now, and has sockets receive
+// elsewhere, once their last burst is with the sinks. Pipes and connections do
+// so by themselves: idle ones hold no memory.
+func (d *daemon) leaveOldArena(settled *sync.WaitGroup) {
+	for _, o := range d.current() {
+		o.Flush()
+	}
+	for _, f := range d.feeds {
+		s, ok := f.section.(SyslogSource)
+		if !ok {
+			continue
+		}
+		for _, socket := range f.sockets {
+			dg, ok := socket.(*syslog.Datagram)
+			if !ok {
+				continue
+			}
+			w := windowOf(d.receiveWindow(f, s))
+			settled.Go(func() {
+				if err := dg.Move(w); err != nil {
+					f.log.Error().Err(err).Msg("memory.cap")
+				}
+			})
+		}
+	}
 }
 
 // warnOfFixed names what a running daemon cannot change.
@@ -43,8 +94,7 @@ func (d *daemon) warnOfFixed(conf *Config) {
 		old, new any
 	}{
 		{"runtime_dir", d.conf.RuntimeDir, conf.RuntimeDir}, {"state_dir", d.conf.StateDir, conf.StateDir},
-		{"log", d.conf.Log, conf.Log}, {"memory.cap", d.conf.Memory.Cap, conf.Memory.Cap},
-		{"http.address", d.conf.HTTP.Address, conf.HTTP.Address},
+		{"log", d.conf.Log, conf.Log}, {"http.address", d.conf.HTTP.Address, conf.HTTP.Address},
 	} {
 		if !reflect.DeepEqual(key.old, key.new) {
 			d.log.Warn().Str("key", key.name).Interface("running", key.old).Interface("configured", key.new).
@@ -101,7 +151,6 @@ func (d *daemon) changeOutlets(confs []sink.Config, full map[string]*WhenFull) (
 			old.Set(c)
 			fallthrough
 		default:
-			old.Resize(c.Memory)
 			old.conf, old.full = c, full[c.Name]
 			outlets[c.Name] = old
 		}
@@ -111,6 +160,7 @@ func (d *daemon) changeOutlets(confs []sink.Config, full map[string]*WhenFull) (
 			removed = append(removed, old)
 		}
 	}
+	d.shareOut(outlets)
 	return outlets, removed
 }
 
