@@ -54,7 +54,8 @@ func (a age) compare(b age) int {
 // Compare orders batches, of all arenas, by when they were opened.
 func (f Found) Compare(g Found) int { return f.age.compare(g.age) }
 
-// LeftIn returns the paths of the arenas in a folder, which may be missing.
+// LeftIn returns the paths of the arenas in a folder, which may be missing. It
+// removes those that a process was killed over while it saved them.
 func LeftIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -62,11 +63,29 @@ func LeftIn(dir string) ([]string, error) {
 	}
 	var paths []string
 	for _, e := range entries {
-		if name := e.Name(); strings.HasPrefix(name, filePrefix) && !strings.HasSuffix(name, unfinished) {
-			paths = append(paths, filepath.Join(dir, name))
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case !strings.HasPrefix(e.Name(), filePrefix):
+		case strings.HasSuffix(path, unfinished):
+			err = errors.Join(err, removeUnfinished(path))
+		default:
+			paths = append(paths, path)
 		}
 	}
 	return paths, err
+}
+
+// removeUnfinished removes what nobody is saving: the original is still there.
+func removeUnfinished(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	return os.Remove(path)
 }
 
 // OpenLeft opens an arena that was left behind, locks and maps it. Its holder
@@ -291,6 +310,7 @@ func Resolve(all []*Left, windows []*Window) (valid []*Window) {
 				n.next = n.at
 			}
 			n.at = n.next
+			Step("resolve")
 		}
 	}
 	return valid
@@ -332,6 +352,7 @@ func (l *Left) Release() error {
 	if l.Damaged > 0 {
 		return l.Close()
 	}
+	Step("remove")
 	return errors.Join(os.Remove(l.Path), l.Close())
 }
 
@@ -351,6 +372,7 @@ func (l *Left) Shrink(batches []Found, windows []*Window) {
 			l.table[i].state = stateFree
 		}
 	}
+	Step("shrink")
 	data := int64(tableOffset + tableSize(len(l.table)))
 	for from := 0; from < len(wanted); {
 		to := from
@@ -389,6 +411,7 @@ func (b *Buffer) Adopt(f Found, spec any) {
 		bt.Arena, bt.Sequence = b.arena, b.sequence
 		bt.entry.seal(bt.Arena, bt.Sequence, bt.Dropped)
 	}
+	Step("adopt")
 	b.share.charge(cap(bt.piece()))
 	b.stats.Accepted += uint64(bt.Messages)
 	b.stats.Buffered += uint64(bt.Messages)

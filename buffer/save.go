@@ -38,11 +38,14 @@ func (r *region) save(dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = r.copyTo(f, pages, total)
+	defer f.Close()
+	err = os.NewSyscallError("flock", unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	if err == nil {
+		err = r.copyTo(f, pages, total)
+	}
 	if err == nil {
 		err = f.Sync()
 	}
-	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(path+unfinished, path)
 	}
@@ -52,6 +55,7 @@ func (r *region) save(dir string) (path string, err error) {
 	if err != nil {
 		return "", errors.Join(err, os.Remove(path+unfinished))
 	}
+	Step("saved")
 	return path, nil
 }
 
@@ -74,6 +78,7 @@ func (r *region) copyTo(f *os.File, pages []int, total int) error {
 		if _, err := f.WriteAt(piece, int64(tableOffset+tableSize(total)+at*PageSize)); err != nil {
 			return err
 		}
+		Step("save")
 		at += 1 << e.order
 	}
 	_, err = f.WriteAt(head[:tableOffset+tableSize(total)], 0)
