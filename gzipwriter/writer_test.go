@@ -172,7 +172,7 @@ func TestMemberAllocatesNothing(t *testing.T) {
 }
 
 // Every reader of gzip files at hand reads all members, and none that they lie.
-func TestOtherReaders(t *testing.T) {
+func TestOtherReaders(t *testing.T) { // GZ05
 	file, text := join(batches(t, 10, 20_000))
 	name := create(t, file).Name()
 	for _, c := range [][]string{

@@ -345,7 +345,7 @@ func TestFileIsRemoved(t *testing.T) {
 }
 
 // What is written in zstd is read by zstd(1) and by logboom's own commands.
-func TestPipeZstd(t *testing.T) {
+func TestPipeZstd(t *testing.T) { // GZ12
 	need(t, "zstd")
 	code, stdout, stderr := shell(t, t.TempDir(), `seq 1000 >want
 $logboom pipe --to out.zst --messages 100 <want || exit 1

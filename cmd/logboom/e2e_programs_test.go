@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -406,4 +407,70 @@ sinks = ["out"]
 	fmt.Sscan(daemon[0], &pid)
 	unix.Kill(pid, unix.SIGTERM)
 	d.stopped(0)
+}
+
+// However often files are opened anew while programs write, no descriptor is
+// left over, none is mixed up, and then nothing spins.
+func TestProgramsAndReopen(t *testing.T) { // SU09
+	d := startDaemon(t, prelude+`
+[program.worker]
+command = ["sh", "-c", 'while [ ! -e stop ]; do echo %(process_num)d out; echo %(process_num)d err >&2; sleep 0.01; done; exec sleep 300']
+directory = "%(here)s"
+numprocs = 3
+startsecs = 0
+stdout = ["out"]
+stderr = ["err"]
+`+plainSink+strings.ReplaceAll(plainSink, "out", "err"))
+	has := func(name string) bool {
+		stat, err := os.Stat(d.path(name))
+		return err == nil && stat.Size() > 0
+	}
+	both := func() bool { return has("out.log") && has("err.log") }
+	eventually(t, 20*time.Second, "both files", both)
+	before := d.descriptors()
+	for i := range 100 {
+		for _, name := range []string{"out", "err"} {
+			if err := os.Rename(d.path(name+".log"), d.path(fmt.Sprint(name, "-", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.signal(unix.SIGUSR1)
+		eventually(t, 20*time.Second, "both files anew", both)
+	}
+	touch(t, d.path("stop"))
+	eventually(t, 20*time.Second, "as many descriptors as before", func() bool { return d.descriptors() == before })
+	eventually(t, 20*time.Second, "a tenth of a second without work", func() bool {
+		used := cpuTicks(t, d.pid())
+		time.Sleep(100 * time.Millisecond)
+		return cpuTicks(t, d.pid()) <= used+1
+	})
+	d.stop()
+	for _, name := range []string{"out", "err"} {
+		files, err := filepath.Glob(d.path(name + "*"))
+		if err != nil || len(files) != 101 {
+			t.Errorf("%d files of %s, %v", len(files), name, err)
+		}
+		for _, file := range files {
+			for line := range strings.Lines(string(readFile(t, file))) {
+				if line[1:] != " "+name+"\n" {
+					t.Fatalf("%s: %q", file, line)
+				}
+			}
+		}
+	}
+}
+
+// cpuTicks is the CPU time that a process has used, in hundredths of a second
+// (proc_pid_stat(5)).
+func cpuTicks(t *testing.T, pid int) (ticks int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(readFile(t, fmt.Sprintf("/proc/%d/stat", pid))), ") ")
+	for _, field := range strings.Fields(rest)[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return ticks
 }

@@ -209,3 +209,25 @@ func wantInOrder(t *testing.T, text []byte, sender string) int {
 	}
 	return len(got)
 }
+
+// The host of a header is in a template's line once, with nginx's own header
+// on a unix socket and without.
+func TestHostOnce(t *testing.T) { // CF10
+	d := startDaemon(t, prelude+`
+[source.in]
+type = "syslog"
+listen = "unixgram://in.sock"
+sinks = ["out"]
+`+plainSink+`template = "$host $program: $message"`)
+	in := dial(t, "unixgram", d.path("in.sock"))
+	for _, header := range []string{"<190>Mar 15 10:20:30 edge01 nginx: ", "<190>Mar 15 10:20:30 nginx: "} {
+		if _, err := in.Write([]byte(header + "GET /")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"edge01 nginx: GET /", localHost() + " nginx: GET /"}
+	if got := d.lines("out.log", 2); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	d.stop()
+}
