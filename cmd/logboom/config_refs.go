@@ -2,7 +2,9 @@ package main
 
 import (
 	"net"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -63,12 +65,16 @@ func (d *decoder) sinkList(at string, v any, names []string, fed map[string]bool
 // have taken messages in; and two writers of one file it would not find.
 func (d *decoder) conflicts(cfg *Config) {
 	claims := make(map[string]string)
-	claim := func(what, at string) {
-		if other, ok := claims[what]; ok && what != "" {
-			d.errorf(at, "%q is claimed by %s already", what, other)
+	claim := func(path, at string) {
+		if path == "" {
 			return
 		}
-		claims[what] = at
+		path = filepath.Clean(path)
+		if other, ok := claims[path]; ok {
+			d.errorf(at, "%q is claimed by %s already", path, other)
+			return
+		}
+		claims[path] = at
 	}
 	for _, s := range cfg.FIFOs {
 		claim(s.Path, join(join("source", s.Name), "path"))
@@ -85,7 +91,7 @@ func (d *decoder) conflicts(cfg *Config) {
 		claim(s.Symlink, join(join("sink", s.Name), "symlink"))
 	}
 	for _, s := range cfg.Streams {
-		claim(s.Type, join(join("sink", s.Name), "type"))
+		claim("/dev/"+s.Type, join(join("sink", s.Name), "type"))
 	}
 	for i, s := range cfg.Syslog {
 		at := join(join("source", s.Name), "listen")
@@ -105,21 +111,46 @@ func (d *decoder) conflicts(cfg *Config) {
 }
 
 // overlap reports whether two internet addresses cannot both be bound. Names
-// are not looked up: two names of one address pass, and the second bind fails.
+// other than localhost are not looked up: two of one address pass, and the
+// second bind fails.
 func overlap(a, b Address) bool {
 	hostA, portA, errA := net.SplitHostPort(a.Address)
 	hostB, portB, errB := net.SplitHostPort(b.Address)
-	// Port 0 is any free one.
-	if errA != nil || errB != nil || a.Network != b.Network || portA != portB || portA == "0" {
+	if errA != nil || errB != nil || a.Network != b.Network || number(portA) != number(portB) || number(portA) == 0 { // any free one
 		return false
 	}
-	return hostA == hostB || isAny(hostA) || isAny(hostB)
+	ipA, ipB := ipOf(hostA), ipOf(hostB)
+	if ipA == nil || ipB == nil {
+		return hostA == hostB || isEvery(ipA) || isEvery(ipB)
+	}
+	return ipA.Equal(ipB) || covers(ipA, ipB) || covers(ipB, ipA)
 }
 
-// isAny reports whether a host stands for all addresses of the machine.
-func isAny(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "" || ip != nil && ip.IsUnspecified()
+func number(port string) uint64 {
+	n, _ := strconv.ParseUint(port, 10, 16) // it was checked
+	return n
+}
+
+// ipOf is the address of a host, as far as it can be known without asking
+// anybody; else nil. No host at all is every address of both families.
+func ipOf(host string) net.IP {
+	switch strings.ToLower(host) {
+	case "":
+		return net.IPv6unspecified
+	case "localhost": // RFC 6761, section 6.3; package net prefers IPv4
+		return net.IPv4(127, 0, 0, 1)
+	}
+	host, _, _ = strings.Cut(host, "%") // a zone: which interface
+	return net.ParseIP(host)
+}
+
+// isEvery reports whether an address stands for others too.
+func isEvery(ip net.IP) bool { return ip != nil && ip.IsUnspecified() }
+
+// covers reports whether binding one address takes the other too: [::] is every
+// address of both families, 0.0.0.0 every one of IPv4.
+func covers(one, other net.IP) bool {
+	return isEvery(one) && (one.To4() == nil || other.To4() != nil)
 }
 
 // memory checks what sections want of the memory cap. A batch, message or

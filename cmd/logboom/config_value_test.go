@@ -2,9 +2,16 @@ package main
 
 import (
 	"encoding"
+	"errors"
+	"io"
 	"math"
+	"net"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestSize(t *testing.T) {
@@ -153,4 +160,62 @@ func TestNearest(t *testing.T) {
 			t.Errorf("nearest to %q is %q, want %q", in, got, want)
 		}
 	}
+}
+
+// Two addresses overlap if, and only if, the second of two sockets cannot be
+// bound to them: the kernel is asked too.
+func TestOverlap(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"udp://127.0.0.1:P", "udp://127.0.0.1:P", true},
+		{"udp://127.0.0.1:P", "udp://localhost:P", true},
+		{"tcp://LOCALHOST:P", "tcp://127.0.0.1:P", true},
+		{"udp://127.0.0.1:P", "udp://[::ffff:127.0.0.1]:P", true},
+		{"udp://127.0.0.1:P", "udp://0.0.0.0:P", true},
+		{"udp://[::]:P", "udp://127.0.0.1:P", true},
+		{"udp://:P", "udp://localhost:P", true},
+		{"tcp://:P", "tcp://0.0.0.0:P", true},
+		{"udp://[::]:P", "udp://[::1]:P", true},
+		{"udp://[0:0::1]:P", "udp://[::1]:P", true},
+		{"udp://0.0.0.0:P", "udp://[::1]:P", false},
+		{"tcp://127.0.0.1:P", "tcp://[::1]:P", false},
+		{"udp://127.0.0.1:P", "udp://127.0.0.2:P", false},
+		{"udp://127.0.0.1:P", "tcp://127.0.0.1:P", false},
+		{"udp://127.0.0.1:0", "udp://127.0.0.1:0", false},
+	} {
+		var a, b Address
+		port := strconv.Itoa(freePort(t, "udp"))
+		in := func(text string) []byte { return []byte(strings.ReplaceAll(text, ":P", ":"+port)) }
+		if err := errors.Join(a.UnmarshalText(in(c.a)), b.UnmarshalText(in(c.b))); err != nil {
+			t.Fatal(err)
+		}
+		if overlap(a, b) != c.want || overlap(b, a) != c.want {
+			t.Errorf("%s and %s: overlap is %v", c.a, c.b, overlap(a, b))
+		}
+		first, err := bind(a)
+		if err != nil {
+			t.Logf("%s: %v", c.a, err) // without IPv6, say, or taken
+			continue
+		}
+		second, err := bind(b)
+		if err == nil {
+			second.Close()
+		}
+		first.Close()
+		if err != nil && !errors.Is(err, unix.EADDRINUSE) {
+			t.Logf("%s: %v", c.b, err)
+		} else if (err != nil) != c.want {
+			t.Errorf("%s and then %s: %v", c.a, c.b, err)
+		}
+	}
+}
+
+// bind binds an address as a source does.
+func bind(a Address) (io.Closer, error) {
+	if a.Network == "udp" {
+		return net.ListenPacket(a.family(), a.Address)
+	}
+	return net.Listen(a.family(), a.Address)
 }
