@@ -54,9 +54,11 @@ type files struct {
 	dirty  map[*file]struct{} // written to since they were synced
 	syncAt time.Time          // when they are synced; zero: there are none
 
-	steps  []step    // of a rotation
-	keeper *retainer // nil until it is needed
-	keepAt time.Time // when all files are looked at next
+	steps  []step         // of a rotation
+	second int64          // of the last rotation
+	taken  map[string]int // by path, how many names of that second were given; those that are free again stay so
+	keeper *retainer      // nil until it is needed
+	keepAt time.Time      // when all files are looked at next
 
 	// Troubles that were told of and are not over.
 	unsynced  bool
@@ -116,7 +118,7 @@ func newFiles(c *counters, log zerolog.Logger) *files {
 		log: log, counters: c,
 		open: make(map[string]*list.Element), compress: make(map[compression]compressor),
 		ends: make(map[string]end), current: make(map[string]string),
-		steps: rotationSteps, dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
+		steps: rotationSteps, taken: make(map[string]int), dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
 	}
 }
 

@@ -132,9 +132,14 @@ func (w *files) publish(f *file) error {
 	}
 	defer unix.Close(folder)
 	name, now := filepath.Base(f.path), time.Now()
-	for taken := 0; ; taken++ {
+	if second := now.Unix(); second != w.second {
+		w.second = second
+		clear(w.taken)
+	}
+	for taken := w.taken[f.path]; ; taken++ {
 		to := rotatedName(name, now, taken)
 		if err = unix.Renameat2(folder, name, folder, to, unix.RENAME_NOREPLACE); err == nil {
+			w.taken[f.path] = taken + 1
 			w.log.Debug().Str("path", f.path).Str("renamed_to", to).Msg("rotated")
 			return nil
 		}

@@ -463,3 +463,32 @@ func TestSymlink(t *testing.T) {
 		t.Errorf("%q; log:\n%s", read(t, current), s.log)
 	}
 }
+
+// A name that a rotation gave is not given again within its second, though the
+// file is gone: by name, files stay in the order in which they were written.
+func TestRotatedNameIsNotReused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	conf := fileConf(t, path)
+	conf.Limits.Messages = 1
+	conf.File.Rotate.Size = 4096
+	s := start(t, conf)
+	e := s.Edge(-1, nil)
+	var given []string
+	for i := range 10 {
+		put(t, e, message(noise(i, 4000)))
+		s.delivered(i + 1)
+		for _, name := range rotatedOf(t, path) {
+			if slices.Contains(given, name) {
+				t.Errorf("%s is there again", name)
+			}
+			given = append(given, name)
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.finish()
+	if len(given) != 9 {
+		t.Errorf("%d rotations: %v", len(given), given)
+	}
+}
