@@ -133,6 +133,37 @@ func TestStopOnFullDisk(t *testing.T) {
 	wantAll(t, readGzip(t, d.path("disk", "all.gz")), "fifo", got.delivered)
 }
 
+// A source that waits for room when the daemon's time to stop is over drops what
+// it has read: for a reason of its own, and as undelivered to whoever started
+// the daemon.
+func TestStopWhileWaitingForRoom(t *testing.T) {
+	dir := t.TempDir()
+	smallDisk(t, filepath.Join(dir, "disk"), 1<<20)
+	configure(t, dir, strings.Replace(fill(diskConf, "CAP", "4MiB", "FULL", "block", "NAME", "all.gz"), `"20s"`, `"300ms"`, 1))
+	fillUp(t, filepath.Join(dir, "disk"), 0)
+	d := runDaemon(t, dir)
+	s := send("fifo", 50000, toStream(openFIFO(t, d.path("in.fifo"))))
+	awaitStall(t, d)
+	d.signal(unix.SIGTERM)
+	got := d.stopped(exitUndelivered)
+	s.halt()
+	if got.dropped == 0 || got.undelivered == 0 || got.received != got.dropped+got.undelivered {
+		t.Errorf("%+v", got)
+	}
+	text := d.stderr.String()
+	for _, want := range []string{
+		`"dropping messages: stopped"`, `"messages were dropped: stopped"`,
+		fmt.Sprintf("stopped with %d messages undelivered", got.undelivered+got.dropped),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "memory full") {
+		t.Errorf("memory full is the reason:\n%s", text)
+	}
+}
+
 // What happens when a sink's memory is full is the source's to say: drop,
 // block, or block for a time and then drop. The numbers are exact, and memory
 // is bounded.

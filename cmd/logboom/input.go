@@ -50,6 +50,7 @@ type edge struct {
 	// Guarded by counts:
 	tally    sink.Tally
 	dropping uint64 // in the gap that is open
+	reason   string // of the gap
 	since    time.Time
 	last     time.Time
 }
@@ -152,20 +153,27 @@ func (in *input) commit(sum received, tallies []sink.Tally) {
 	for i, t := range tallies {
 		e := in.edges[i]
 		e.tally.Add(t)
-		if lost := t.Dropped + t.Stopped; lost > 0 {
-			e.gapGrows(in, lost, now)
-		} else if e.dropping > 0 && now.Sub(e.last) > time.Second {
+		e.gapGrows(in, t.Dropped, sink.MemoryFull, now)
+		e.gapGrows(in, t.Stopped, sink.Stopped, now)
+		if t.Dropped+t.Stopped == 0 && e.dropping > 0 && now.Sub(e.last) > time.Second {
 			e.gapEnds(in)
 		}
 	}
 }
 
 // gapGrows and gapEnds log a gap when it begins and when it is over; what is
-// dropped within a second of the last belongs to the same gap.
-func (e *edge) gapGrows(in *input, n uint64, now time.Time) {
+// dropped within a second of the last, for the same reason, belongs to the same
+// gap.
+func (e *edge) gapGrows(in *input, n uint64, reason string, now time.Time) {
+	if n == 0 {
+		return
+	}
+	if e.dropping > 0 && reason != e.reason {
+		e.gapEnds(in)
+	}
 	if e.dropping == 0 {
-		e.since = now
-		in.log.Warn().Str("to", e.Sink().Name()).Msg("dropping messages: memory full")
+		e.since, e.reason = now, reason
+		in.log.Warn().Str("to", e.Sink().Name()).Msg("dropping messages: " + reason)
 	}
 	e.dropping += n
 	e.last = now
@@ -173,7 +181,7 @@ func (e *edge) gapGrows(in *input, n uint64, now time.Time) {
 
 func (e *edge) gapEnds(in *input) {
 	in.log.Warn().Str("to", e.Sink().Name()).Uint64("messages", e.dropping).Dur("within", e.last.Sub(e.since)).
-		Msg("messages were dropped: memory full")
+		Msg("messages were dropped: " + e.reason)
 	e.dropping = 0
 }
 

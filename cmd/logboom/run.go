@@ -11,6 +11,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"logboom/sink"
 )
 
 func runCommand() *cobra.Command {
@@ -141,6 +143,8 @@ func (d *daemon) buffered() (n uint64) {
 
 func (d *daemon) exit(undelivered uint64) error {
 	d.logStopped(undelivered)
+	s := d.status()
+	undelivered += s.dropped(sink.Stopped)
 	if undelivered > 0 {
 		return &exitError{exitUndelivered, fmt.Errorf("stopped with %d messages undelivered", undelivered)}
 	}

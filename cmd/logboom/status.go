@@ -123,6 +123,14 @@ func (in *input) numbers() (sourceStatus, []edgeStatus) {
 	return source, edges
 }
 
+// dropped is how many messages all edges dropped for a reason.
+func (s *snapshot) dropped(reason string) (n uint64) {
+	for _, e := range s.Edges {
+		n += e.Dropped[reason]
+	}
+	return n
+}
+
 func sum(m map[string]uint64) (n uint64) {
 	for _, v := range m {
 		n += v
