@@ -61,6 +61,7 @@ func (d *daemon) open(conf *Config) (err error) {
 	if err != nil {
 		return err
 	}
+	d.fitOpenFiles(conf, confs)
 	d.conf, d.host = conf, localHost()
 	d.giveUp, d.idle, d.reloads = make(chan struct{}), make(chan struct{}), make(chan chan error)
 	d.feeds, d.outlets = make(map[string]*feed), make(map[string]*outlet)

@@ -21,6 +21,7 @@ func (d *daemon) reload(conf *Config) error {
 	if err != nil {
 		return err
 	}
+	d.fitOpenFiles(conf, confs)
 	settle, err := d.renewArena(conf.Memory.Cap)
 	if err != nil {
 		return err

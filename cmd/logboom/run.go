@@ -8,7 +8,6 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -189,21 +188,6 @@ func (d *daemon) watchdog() (stop func()) {
 		}
 	}()
 	return func() { close(done) }
-}
-
-// raiseFileLimit lets the daemon open as many files as it may. Children get
-// the limit that it had (package os/exec sees to that).
-func raiseFileLimit(log zerolog.Logger) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return
-	}
-	if limit.Cur < limit.Max {
-		limit.Cur = limit.Max
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			log.Warn().Err(err).Msg("cannot raise the limit of open files")
-		}
-	}
 }
 
 // limitHeap keeps the heap small: it holds next to nothing but read buffers
