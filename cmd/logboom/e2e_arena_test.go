@@ -18,8 +18,14 @@ import (
 func plainCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(logboom(t), args...)
-	cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+dir+"/run", "STATE_DIRECTORY="+dir+"/state")
+	cmd.Env = plainFolders(dir)
 	return cmd
+}
+
+// plainFolders is the environment with a folder of the test's own for what pipe
+// and exec keep.
+func plainFolders(dir string) []string {
+	return append(os.Environ(), "RUNTIME_DIRECTORY="+dir+"/run", "STATE_DIRECTORY="+dir+"/state")
 }
 
 // fedPipe starts `logboom pipe` and waits until it has taken some lines out of

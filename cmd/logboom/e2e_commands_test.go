@@ -20,6 +20,9 @@ func shell(t *testing.T, dir, script string) (code int, stdout, stderr string) {
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "logboom="+logboom(t))
+	if strings.Contains(script, "$logboom pipe") || strings.Contains(script, "$logboom exec") {
+		cmd.Env = append(cmd.Env, plainFolders(t.TempDir())...)
+	}
 	var out output
 	cmd.Stdout = &out
 	p := spawn(t, cmd)
@@ -88,7 +91,7 @@ func TestExecPassesSignals(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.gz")
 	script := `for s in HUP INT USR1 TERM; do trap "echo $s" $s; done
 		trap 'echo QUIT; exit 3' QUIT; echo ready; while :; do sleep 0.01; done`
-	p := spawn(t, exec.Command(logboom(t), "exec", "--to", path, "--flush", "10ms", "--", "sh", "-c", script))
+	p := spawn(t, plainCommand(t, t.TempDir(), "exec", "--to", path, "--flush", "10ms", "--", "sh", "-c", script))
 	want := "ready\n"
 	for _, s := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGUSR1, unix.SIGTERM, unix.SIGQUIT} {
 		eventually(t, 5*time.Second, want, func() bool {
@@ -120,7 +123,7 @@ func TestPipeStops(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	cmd := exec.Command(logboom(t), "pipe", "--to", path)
+	cmd := plainCommand(t, t.TempDir(), "pipe", "--to", path)
 	cmd.Stdin = r
 	p := spawn(t, cmd)
 	s := send("pipe", 20000, toStream(w))
@@ -320,6 +323,7 @@ flush = "10ms"
 // A reader of standard output that is gone ends pipe, as it ends any filter.
 func TestPipeReaderGone(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `yes | "$0" pipe --to /dev/stdout --flush 10ms | head -n 1`, logboom(t))
+	cmd.Env = plainFolders(t.TempDir())
 	ended := make(chan error, 1)
 	go func() {
 		out, err := cmd.Output()
@@ -343,6 +347,7 @@ func TestPipeReaderGone(t *testing.T) {
 func TestIgnoredSignals(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.log")
 	cmd := exec.Command("sh", "-c", `trap "" HUP; exec "$0" exec --to "$1" -- grep SigIgn /proc/self/status`, logboom(t), path)
+	cmd.Env = plainFolders(t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -205,7 +204,7 @@ func TestKillAtEachCallOfRotation(t *testing.T) { // GZ01
 					break // killed already
 				}
 			}
-			d.wait(10 * time.Second)
+			d.wait(30 * time.Second)
 			before := linesOf(t, d.path("log")) // which are whole, or this fails
 			next := runDaemon(t, d.dir)
 			write = toDatagrams(t, "unixgram", d.path("in.sock"))
@@ -247,14 +246,15 @@ func TestKillAtEachCallOfRotation(t *testing.T) { // GZ01
 // Two commands on one file take turns: the second says which file it waits
 // for, and its lines come after all of the first's.
 func TestTwoPipes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out.gz")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out.gz")
 	begin := func() (*process, *os.File) {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { r.Close(); w.Close() })
-		cmd := exec.Command(logboom(t), "pipe", "--to", path, "--messages", "1")
+		cmd := plainCommand(t, dir, "pipe", "--to", path, "--messages", "1")
 		cmd.Stdin = r
 		return spawn(t, cmd), w
 	}

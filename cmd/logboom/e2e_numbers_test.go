@@ -175,6 +175,7 @@ func TestMetrics(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	port := freePort(t, "tcp")
 	d := startDaemon(t, fill(`runtime_dir = "run"
+state_dir = "state"
 [http]
 address = "127.0.0.1:PORT"
 [program.slow]

@@ -104,8 +104,8 @@ func TestPHPExec(t *testing.T) {
 	// PHP leaves its workers behind when it is told to stop: the shell tells
 	// them all.
 	stopAll := `trap 'trap "" TERM; kill 0; wait; exit 0' TERM; "$@" & wait`
-	cmd := exec.Command(logboom(t), append([]string{"exec", "--to", path, "--", "sh", "-c", stopAll, "sh"}, command...)...)
-	cmd.Env = append(os.Environ(), "PHP_CLI_SERVER_WORKERS=2")
+	cmd := plainCommand(t, t.TempDir(), append([]string{"exec", "--to", path, "--", "sh", "-c", stopAll, "sh"}, command...)...)
+	cmd.Env = append(cmd.Env, "PHP_CLI_SERVER_WORKERS=2")
 	p := spawn(t, cmd)
 	request(t, port)
 	p.signal(unix.SIGTERM)

@@ -205,6 +205,7 @@ path = "all.log"
 func TestStopTimeout(t *testing.T) {
 	d := startDaemon(t, fill(`stop_timeout = "1s"
 runtime_dir = "run"
+state_dir = "state"
 http.address = ""
 [source.in]
 type = "stdin"

@@ -161,6 +161,12 @@ func (in *input) commit(sum received, tallies []sink.Tally) {
 	}
 }
 
+// gapBegun and gapOver are what the log says of a gap, by its reason.
+var (
+	gapBegun = map[string]string{sink.MemoryFull: "dropping messages: memory full", sink.Stopped: "dropping messages: stopped"}
+	gapOver  = map[string]string{sink.MemoryFull: "messages were dropped: memory full", sink.Stopped: "messages were dropped: stopped"}
+)
+
 // gapGrows and gapEnds log a gap when it begins and when it is over; what is
 // dropped within a second of the last, for the same reason, belongs to the same
 // gap.
@@ -173,7 +179,7 @@ func (e *edge) gapGrows(in *input, n uint64, reason string, now time.Time) {
 	}
 	if e.dropping == 0 {
 		e.since, e.reason = now, reason
-		in.log.Warn().Str("to", e.Sink().Name()).Msg("dropping messages: " + reason)
+		in.log.Warn().Str("to", e.Sink().Name()).Msg(gapBegun[reason])
 	}
 	e.dropping += n
 	e.last = now
@@ -181,7 +187,7 @@ func (e *edge) gapGrows(in *input, n uint64, reason string, now time.Time) {
 
 func (e *edge) gapEnds(in *input) {
 	in.log.Warn().Str("to", e.Sink().Name()).Uint64("messages", e.dropping).Dur("within", e.last.Sub(e.since)).
-		Msg("messages were dropped: " + e.reason)
+		Msg(gapOver[e.reason])
 	e.dropping = 0
 }
 
