@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"container/list"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type File struct {
 	families []*family // of the path and the overflow path; none: a descriptor
 	timed    bool      // names change with time, and with the message
 	framed   bool      // batches hold counted frames, of a syslog sink that is gone
+	meant    *meant    // where the one batch was being written to, by a sink that is gone
+	skip     int       // bytes of that batch that are there
 }
 
 // files delivers batches to files: a batch is one write(2). It owns the files
@@ -129,6 +132,13 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 	if !w.stuck.IsZero() && time.Now().After(w.again) {
 		w.Reopen()
 	}
+	if spec.meant != nil {
+		there, n, err := spec.meant.settle(b)
+		if there || err != nil {
+			return err
+		}
+		spec.meant, spec.skip = nil, n // the spec is of this batch alone
+	}
 	// Before the file: one that is new is empty for no longer than it must be.
 	text, err := w.member(b, spec)
 	if err != nil {
@@ -193,7 +203,10 @@ func (w *files) append(f *file, b *buffer.Batch, text []byte) error {
 
 // member returns the bytes of a batch as they go into its file.
 func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
-	text := b.Bytes()
+	text, messages := b.Bytes()[spec.skip:], b.Messages
+	if spec.skip > 0 {
+		messages = max(messages-bytes.Count(b.Bytes()[:spec.skip], []byte{'\n'}), 1)
+	}
 	if spec.framed {
 		w.unframed = unframe(w.unframed[:0], text)
 		text = w.unframed
@@ -216,7 +229,7 @@ func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
 		w.compress[how] = level
 	}
 	return level.Member(text, gzipwriter.Info{
-		Messages: uint32(b.Messages), First: b.First.UnixNano(), Last: b.Last.UnixNano(),
+		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last.UnixNano(),
 		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
 	})
 }

@@ -98,9 +98,46 @@ func (s *Sink) AdoptAll(f buffer.Found) bool {
 		return false
 	}
 	spec.framed = ok && framing == Octets
+	if f.Intent != nil {
+		spec.meant = &meant{path: f.Key, format: gzipwriter.Format(f.Fingerprint >> 8)}
+	}
 	f.Key = key
 	s.buf.Adopt(f, &spec)
 	return true
+}
+
+// meant is the file that a batch was being written to whose sink is gone. It is
+// only looked into.
+type meant struct {
+	path   string
+	format gzipwriter.Format
+}
+
+// settle finds out how much of a batch is in the file that it was meant
+// for: all, or, of a plain file, whole lines that it begins with. A torn member
+// is nothing; it is cut off by whoever writes to the file next.
+func (m *meant) settle(b *buffer.Batch) (there bool, bytesThere int, err error) {
+	folder := &File{Prefix: filepath.Dir(m.path), Compress: m.format}
+	if !isBelow(m.path, folder.Prefix) {
+		return false, 0, nil
+	}
+	f, err := openIntended(m.path, folder, b.Intent, unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, 0, nil
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	defer f.Close()
+	there, torn, err := inspect(f, b, folder, b.Bytes())
+	if err != nil || !torn || m.format != gzipwriter.Plain {
+		return there, 0, err
+	}
+	stat, err := f.Stat()
+	if err != nil {
+		return false, 0, err
+	}
+	return false, bytes.LastIndexByte(b.Bytes()[:stat.Size()-b.Intent.Offset], '\n') + 1, nil
 }
 
 // unframe appends the records of counted frames to dst, a line each.
@@ -133,7 +170,7 @@ func (w *files) settleIntent(b *buffer.Batch, spec *File, member []byte) (there 
 		return false, nil
 	}
 	w.drop(b.Key) // or else its lock is in our way
-	f, err := openIntended(b.Key, spec, intent)
+	f, err := openIntended(b.Key, spec, intent, unix.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		b.Intent = nil // removed since, with the member or without it
 		return false, nil
@@ -156,15 +193,16 @@ func (w *files) settleIntent(b *buffer.Batch, spec *File, member []byte) (there 
 	return there, err
 }
 
-// openIntended opens and locks the file that was to be written: by its path,
-// or else, since it may have been renamed, by its number among its neighbours.
-func openIntended(path string, spec *File, intent *buffer.Place) (*os.File, error) {
+// openIntended opens the file that was to be written, and locks it if it is
+// opened for writing: by its path, or else, since it may have been renamed, by
+// its number among its neighbours.
+func openIntended(path string, spec *File, intent *buffer.Place, mode int) (*os.File, error) {
 	folder, err := openFolder(path, spec, false)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(folder)
-	if f, err := openIf(folder, filepath.Base(path), intent); f != nil || err != nil {
+	if f, err := openIf(folder, filepath.Base(path), intent, mode); f != nil || err != nil {
 		return f, err
 	}
 	names, err := namesIn(folder)
@@ -172,7 +210,7 @@ func openIntended(path string, spec *File, intent *buffer.Place) (*os.File, erro
 		return nil, &fs.PathError{Op: "read folder", Path: filepath.Dir(path), Err: err}
 	}
 	for _, name := range names {
-		if f, err := openIf(folder, name, intent); f != nil || err != nil {
+		if f, err := openIf(folder, name, intent, mode); f != nil || err != nil {
 			return f, err
 		}
 	}
@@ -190,7 +228,7 @@ func namesIn(folder int) ([]string, error) {
 }
 
 // openIf opens a file if it is the one that was intended; nil if it is not.
-func openIf(folder int, name string, intent *buffer.Place) (*os.File, error) {
+func openIf(folder int, name string, intent *buffer.Place, mode int) (*os.File, error) {
 	var stat unix.Stat_t
 	isIt := func(err error) bool {
 		return err == nil && stat.Dev == intent.Device && stat.Ino == intent.Inode && stat.Mode&unix.S_IFMT == unix.S_IFREG
@@ -199,7 +237,7 @@ func openIf(folder int, name string, intent *buffer.Place) (*os.File, error) {
 		return nil, nil
 	}
 	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Openat(folder, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return unix.Openat(folder, name, mode|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err == unix.ENOENT {
 		return nil, nil
@@ -211,6 +249,9 @@ func openIf(folder int, name string, intent *buffer.Place) (*os.File, error) {
 	if !isIt(unix.Fstat(fd, &stat)) {
 		f.Close()
 		return nil, nil
+	}
+	if mode == unix.O_RDONLY {
+		return f, nil
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()

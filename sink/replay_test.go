@@ -268,3 +268,52 @@ func TestAdoptAll(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// What was being written to a file whose sink is gone is looked for there: whole
+// lines that a plain file has are not written again, and it is left as it is.
+func TestAdoptAllWritten(t *testing.T) {
+	for name, tt := range map[string]struct{ there, want string }{
+		"nothing":      {"", "one\ntwo\n"},
+		"a part":       {"one\ntw", "two\n"},
+		"all":          {"one\ntwo\n", ""},
+		"all and more": {"one\ntwo\nthree\n", ""},
+		"another's":    {"eins\n", "one\ntwo\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			old := fileConf(t, filepath.Join(dir, "old/x.log"))
+			old.File.Compress = gzipwriter.Plain
+			path := filepath.Join(dir, "old/x.log")
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("before\n"+tt.there), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var stat unix.Stat_t
+			if err := unix.Stat(path, &stat); err != nil {
+				t.Fatal(err)
+			}
+			f := left(t, old, "one", "two")[0]
+			f.Intent = &buffer.Place{Device: stat.Dev, Inode: stat.Ino, Offset: 7, Length: 8}
+			s := makeSink(t, fileConf(t, filepath.Join(dir, "recovered.log.gz")), newArena(t, 16<<20))
+			if !s.AdoptAll(f) {
+				t.Fatal("not adopted")
+			}
+			s.run()
+			if st := s.finish(); st.Delivered != 2 {
+				t.Errorf("%+v", st.Stats)
+			}
+			got := ""
+			if _, err := os.Stat(filepath.Join(dir, "recovered.log.gz")); err == nil {
+				got = read(t, filepath.Join(dir, "recovered.log.gz"))
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+			if text, err := os.ReadFile(path); string(text) != "before\n"+tt.there || err != nil {
+				t.Errorf("the file is now %q, %v", text, err)
+			}
+		})
+	}
+}

@@ -136,7 +136,7 @@ func (g *memoryGroup) endOutOfMemory(d *instance) {
 
 // blockedConf has a file that cannot be written while a file is in the place of
 // its folder, and a remote that is dead.
-const blockedConf = `runtime_dir = "RUNTIME"
+const blockedConf = `runtime_dir = "run"
 state_dir = "state"
 stop_timeout = "STOP"
 [http]
@@ -173,8 +173,8 @@ type blocked struct {
 func newBlocked(t *testing.T, stop string) *blocked {
 	t.Helper()
 	b := &blocked{t: t, sent: 200, port: freePort(t, "tcp")}
-	dir := t.TempDir()
-	configure(t, dir, fill(blockedConf, "RUNTIME", tmpfsDir(t), "STOP", stop, "PORT", b.port))
+	dir := tmpfsDir(t)
+	configure(t, dir, fill(blockedConf, "STOP", stop, "PORT", b.port))
 	if err := os.WriteFile(filepath.Join(dir, "blocked"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -185,16 +185,10 @@ func newBlocked(t *testing.T, stop string) *blocked {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 20*time.Second, "what can be written is", func() bool { return b.free() == b.sent })
+	eventually(t, 20*time.Second, "what can be written is", func() bool {
+		return b.status().Sinks["free"].Delivered == uint64(b.sent)
+	})
 	return b
-}
-
-// free is how many lines are in the file that nothing holds up.
-func (b *blocked) free() int {
-	if _, err := os.Stat(b.path("free.gz")); err != nil {
-		return 0
-	}
-	return len(numbersOf(b.t, readGzip(b.t, b.path("free.gz")), "s"))
 }
 
 // rerun runs a daemon of the same folder that is killed at a step.
@@ -292,4 +286,26 @@ func TestKillWhileReplaying(t *testing.T) {
 		b.rerun(at, false)
 	}
 	b.finish()
+}
+
+// A batch that was in its file already when the daemon was killed is not given
+// out once more, in a file of its own, because its sink is gone.
+func TestSinkIsGoneAfterWrite(t *testing.T) {
+	b := newBlocked(t, "1s")
+	killAndWait(b.process)
+	b.unblock()
+	for _, at := range []string{"write:1", "write:2"} {
+		b.rerun(at, false)
+	}
+	conf, err := os.ReadFile(b.path("conf.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	configure(t, b.dir, strings.NewReplacer(`"f"`, `"other"`, "[sink.f]", "[sink.other]", `"blocked/f.gz"`, `"other.gz"`).Replace(string(conf)))
+	d := runDaemon(t, b.dir)
+	d.await("not in the config", 10*time.Second)
+	d.signal(unix.SIGTERM)
+	d.stopped(3) // because of the remote
+	text := append(readGzip(t, b.path("blocked/f.gz")), []byte(recoveredText(t, b.path("state"), "f"))...)
+	wantAll(t, text, "s", b.sent)
 }
