@@ -15,6 +15,7 @@ type family struct {
 	folder string           // the prefix, which all files are below
 	below  []*regexp.Regexp // the components of a name below it; groups are marks of time
 	first  int              // the first component that has a mark, or else the last
+	named  int              // the last component that has a variable; -1: none
 }
 
 // familiesOf returns the family of a path and, if it has variables, that of its
@@ -31,7 +32,7 @@ func familiesOf(p *Path) []*family {
 
 // newFamily returns the family of a path.
 func newFamily(p *Path) *family {
-	f := &family{folder: p.prefix, first: -1}
+	f := &family{folder: p.prefix, first: -1, named: -1}
 	var pattern strings.Builder
 	timed := false
 	end := func() {
@@ -47,6 +48,7 @@ func newFamily(p *Path) *family {
 		switch literal := part.literal; {
 		case part.variable != noVariable:
 			pattern.WriteString(`.+`)
+			f.named = len(f.below)
 		case part.mark != 0:
 			pattern.WriteString("(" + part.mark.pattern() + ")")
 			timed = true

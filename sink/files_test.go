@@ -337,6 +337,55 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// Names that were there before do not count for max_new_files: as a file, as
+// one of another day, as one that was rotated, or as a folder.
+func TestExistingNamesAreNotNew(t *testing.T) {
+	now := time.Now()
+	for path, there := range map[string]string{ // of host h
+		"$host.log":                      "h.log",
+		"$host/x-%Y-%m-%d.log.gz":        "h/other",
+		"$host-%Y-%m-%d.log":             "h-2020-01-02.log",
+		"%Y/%m/$host/a/$program-%d.log":  now.Format("2006/01") + "/h/a/app-01.log",
+		"all/$host.$program.log.gz":      "all/" + rotatedName("h.app.log.gz", now, 3),
+		"v-%s/in-$host-at-%H/$host/file": "v-12345/in-h-at-07/h/",
+	} {
+		t.Run(strings.NewReplacer("$", "", "%", "").Replace(path), func(t *testing.T) { // the folder is named after it
+			dir := t.TempDir()
+			const hosts = 20
+			name := func(host int, there string) string {
+				return strings.NewReplacer("h.", fmt.Sprint("host", host, "."), "h-", fmt.Sprint("host", host, "-"), "h/", fmt.Sprint("host", host, "/")).Replace(there)
+			}
+			for i := range hosts {
+				file := filepath.Join(dir, name(i, there))
+				folder := filepath.Dir(file)
+				if strings.HasSuffix(there, "/") {
+					folder = file
+				}
+				if err := os.MkdirAll(folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if folder != file {
+					if err := os.WriteFile(file, nil, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			conf := fileConf(t, filepath.Join(dir, path))
+			conf.MaxNewFiles = 3
+			s := start(t, conf)
+			e := s.Edge(0, nil)
+			for i := range hosts + 5 { // five that are new
+				m := fromHost(fmt.Sprint("host", i), "m")
+				m.Tag, m.Received = []byte("app"), now
+				put(t, e, m)
+			}
+			if st := s.finish(); st.Overflowed != 2 || st.Delivered != hosts+5 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
 // content makes a file as one who wrote it before left it.
 func content(t testing.TB, path string, data []byte) {
 	t.Helper()

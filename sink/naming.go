@@ -30,6 +30,8 @@ type naming struct {
 	seed       maphash.Seed
 	known      map[uint64]struct{}
 	previous   map[uint64]struct{}
+	family     *family             // of path
+	existing   map[uint64]struct{} // names that are on disk, see existing.go
 	scratch    []byte
 	overflow   string
 	over       bool   // the last key is the overflow path
@@ -43,12 +45,21 @@ func newNaming(sink string, log zerolog.Logger) naming {
 	return naming{sink: sink, log: log, seed: maphash.MakeSeed(), known: make(map[uint64]struct{})}
 }
 
+// lookAround is the existing that goes with a path. It reads folders.
+func (n *naming) lookAround(path *Path, maxNew int) map[uint64]struct{} {
+	if path == nil || !path.variables || maxNew == 0 {
+		return nil
+	}
+	return newFamily(path).existing(n.seed)
+}
+
 // set changes the path. Names that were known stay so: a reload is no reason
-// to send what they get to the overflow path.
-func (n *naming) set(path *Path, maxNew int) {
+// to send what they get to the overflow path. Nor are those new that exist.
+func (n *naming) set(path *Path, maxNew int, existing map[uint64]struct{}) {
+	n.existing = existing
 	n.path, n.maxNew, n.second, n.moment = path, maxNew, -1, moment{}
 	if path != nil {
-		n.overflow = path.overflow()
+		n.overflow, n.family = path.overflow(), newFamily(path)
 	}
 }
 
@@ -69,7 +80,7 @@ func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer)
 	n.moment.render(n.path, m.Received)
 	if n.path.variables {
 		dst = n.path.append(dst, m, o, n.sink, &n.moment)
-		if b.IsOpen(dst) || n.isKnown(m, o) {
+		if b.IsOpen(dst) || n.isKnown(m, o, dst) {
 			return dst
 		}
 		n.over = true
@@ -89,15 +100,15 @@ func (n *naming) took(messages int) {
 	}
 }
 
-// isKnown reports whether the name of m is known, or may still become so in
-// this minute.
-func (n *naming) isKnown(m *syslog.Message, o *Origin) bool {
+// isKnown reports whether the name of m, whose path is given, is known, or may
+// still become so in this minute.
+func (n *naming) isKnown(m *syslog.Message, o *Origin, path []byte) bool {
 	n.scratch = n.path.appendValues(n.scratch[:0], m, o, n.sink)
 	name := maphash.Bytes(n.seed, n.scratch)
 	if _, ok := n.known[name]; ok {
 		return true
 	}
-	if _, ok := n.previous[name]; !ok && n.maxNew > 0 && !n.mayBeNew(m.Received.Unix()/60) {
+	if _, ok := n.previous[name]; !ok && n.maxNew > 0 && !n.exists(path) && !n.mayBeNew(m.Received.Unix()/60) {
 		return false
 	}
 	if len(n.known) >= maxKnown {
@@ -106,6 +117,15 @@ func (n *naming) isKnown(m *syslog.Message, o *Origin) bool {
 	}
 	n.known[name] = struct{}{}
 	return true
+}
+
+// exists reports whether the name in a path was on disk already.
+func (n *naming) exists(path []byte) bool {
+	if len(n.existing) == 0 {
+		return false
+	}
+	_, ok := n.existing[n.family.nameOf(n.seed, string(path))]
+	return ok
 }
 
 // mayBeNew reports whether a new name may come up in this minute, and counts

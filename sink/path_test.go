@@ -175,7 +175,7 @@ func newNamer(t testing.TB, path string, maxNew int) *namer {
 	t.Helper()
 	n := &namer{log: new(logbook)}
 	n.naming = newNaming("s", zerolog.New(n.log))
-	n.set(mustPath(t, path), maxNew)
+	n.set(mustPath(t, path), maxNew, nil)
 	arena := newArena(t, 1<<20)
 	n.buf = buffer.New("s", arena.Share(0), buffer.Limits{Messages: 1, Bytes: 4096, Flush: never})
 	return n
@@ -215,7 +215,7 @@ func TestMaxNewFiles(t *testing.T) {
 		want(host, "/p/"+host+"-16.log", tomorrow)
 	}
 	want("e", "/p/e-16.log", tomorrow)
-	n.set(mustPath(t, "/q/$host"), 2)
+	n.set(mustPath(t, "/q/$host"), 2, nil)
 	want("a", "/q/a", tomorrow)
 	want("d", "/q/d", tomorrow)
 	want("f", "/q/f", tomorrow)
@@ -229,7 +229,7 @@ func TestMaxNewFiles(t *testing.T) {
 	if n.overflowed != before {
 		t.Error("counted before it was taken")
 	}
-	if n.set(mustPath(t, "/q/$host"), 0); n.of("i", tomorrow) != "/q/i" {
+	if n.set(mustPath(t, "/q/$host"), 0, nil); n.of("i", tomorrow) != "/q/i" {
 		t.Error("a limit where there is none")
 	}
 }

@@ -102,9 +102,7 @@ func New(conf Config, arena *buffer.Arena, log zerolog.Logger) *Sink {
 	} else {
 		s.run.to = newFiles(&s.run.counters, log)
 	}
-	s.buf.Begin()
-	s.setLocked(conf)
-	s.buf.End()
+	s.configure(conf)
 	return s
 }
 
@@ -115,11 +113,17 @@ func (s *Sink) Name() string { return s.name }
 // is delivered as it was meant, but a syslog sink delivers it to its new
 // targets. The kind of a sink cannot change.
 func (s *Sink) Set(conf Config) {
-	s.buf.Begin()
-	s.setLocked(conf)
-	s.buf.End()
+	s.configure(conf)
 	s.share.Resize(conf.Memory)
 	s.run.set(conf.Retry, conf.Forward)
+}
+
+func (s *Sink) configure(conf Config) {
+	existing := s.naming.lookAround(conf.Path, conf.MaxNewFiles)
+	s.buf.Begin()
+	defer s.buf.End()
+	s.setLocked(conf)
+	s.naming.set(conf.Path, conf.MaxNewFiles, existing)
 }
 
 func (s *Sink) setLocked(conf Config) {
@@ -143,7 +147,6 @@ func (s *Sink) setLocked(conf Config) {
 	s.conf = conf
 	s.filters = conf.Match.isSet()
 	s.enc = encoder{sink: s.name, format: conf.Format, escape: conf.Escape, framing: conf.Framing, template: conf.Template}
-	s.naming.set(conf.Path, conf.MaxNewFiles)
 }
 
 // Resize changes the guaranteed share of memory, in bytes, and nothing else.
