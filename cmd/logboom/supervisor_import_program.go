@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func (im *importer) program(name string) error {
 	}
 	if group := im.ini.groupOf(name); group != "" {
 		p.known["group_name"] = group
+		p.inGroup(im.ini.section("group:"+group, false).options["priority"])
 	}
 	var err error
 	if p.own, err = splitEnvironment(p.options["environment"]); err != nil {
@@ -54,6 +56,21 @@ func (im *importer) program(name string) error {
 	}
 	im.out = fmt.Appendf(im.out, "[%s]\n%s", join("program", p.name), p.body)
 	return nil
+}
+
+// inGroup takes the priority of its group, if that has one, for a program that
+// has none itself: groups start by theirs, and within them programs by theirs.
+func (p *importedProgram) inGroup(priority string) {
+	if priority == "" {
+		return
+	}
+	if own, ok := p.options["priority"]; ok {
+		p.note("priority=%s: it is within a group of priority=%s", own, priority)
+		return
+	}
+	p.note("priority=%s: it is that of its group", priority)
+	p.options = maps.Clone(p.options)
+	p.options["priority"] = priority
 }
 
 // importedOptions are the options of a program that are carried over, or have

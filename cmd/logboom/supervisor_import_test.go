@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -165,4 +168,80 @@ func FuzzImportSupervisor(f *testing.F) {
 			}
 		}
 	})
+}
+
+// reading is what one of the two makes of a process.
+type reading struct {
+	Command       []string          `json:"command"`
+	Directory     string            `json:"directory"`
+	Environment   map[string]string `json:"environment"`
+	Autostart     bool              `json:"autostart"`
+	Autorestart   string            `json:"autorestart"`
+	StartSecs     float64           `json:"startsecs"`
+	StartRetries  int               `json:"startretries"`
+	ExitCodes     []int             `json:"exitcodes"`
+	StopSignal    int               `json:"stopsignal"`
+	StopWaitSecs  float64           `json:"stopwaitsecs"`
+	StopAsGroup   bool              `json:"stopasgroup"`
+	RedirectError bool              `json:"redirect_stderr"`
+}
+
+// An imported file means what supervisord itself reads in it.
+func TestImportedAsSupervisordReads(t *testing.T) {
+	const python = "/usr/bin/python3" // the system's, which has its packages
+	if exec.Command(python, "-c", "import supervisor").Run() != nil {
+		t.Skip("supervisord is not installed here")
+	}
+	sampleEnvironment(t)
+	t.Setenv("QUEUE_WORKERS", "2")
+	files, err := filepath.Glob("testdata/supervisor/run/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text := string(readFile(t, file))
+		if !strings.Contains(text, "[supervisord]") {
+			text += "\n[supervisord]\n"
+		}
+		ini := write(t, "supervisord.conf", text)
+		out, err := exec.Command(python, "testdata/supervisor/dump.py", ini).Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", file, err, err.(*exec.ExitError).Stderr)
+		}
+		var theirs map[string]reading
+		if err := json.Unmarshal(out, &theirs); err != nil {
+			t.Fatal(err)
+		}
+		imported, err := importSupervisor(ini)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := make(map[string]reading)
+		for _, p := range load(t, string(imported)).Programs {
+			instances, err := p.instances()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range instances {
+				r := reading{
+					i.command, i.directory, make(map[string]string), p.Autostart, p.Autorestart, p.StartWait.Seconds(), p.StartRetries, p.ExitCodes,
+					int(p.StopSignal), p.StopWait.Seconds(), p.StopAsGroup, p.RedirectStderr,
+				}
+				for _, v := range i.environment[3:] { // the first are supervisord's own
+					name, value, _ := strings.Cut(v, "=")
+					r.Environment[name] = value
+				}
+				ours[i.name] = r
+			}
+		}
+		for name := range maps.Keys(ours) {
+			if r := theirs[name]; r.Directory == "" { // what programs inherit of supervisord's own, when it runs
+				r.Directory = ours[name].Directory
+				theirs[name] = r
+			}
+		}
+		if !reflect.DeepEqual(ours, theirs) {
+			t.Errorf("%s: we read\n%+v\nsupervisord\n%+v", file, ours, theirs)
+		}
+	}
 }
