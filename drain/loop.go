@@ -53,9 +53,11 @@ func (l *Loop) Run(stop <-chan struct{}) error {
 		return l.runWaking(stop)
 	}
 	pace := Pace{Target: l.Target, MaxInterval: l.MaxInterval, Burst: l.Burst}
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	defer timer.Stop()
+	alarm, err := newAlarm(stop)
+	if err != nil {
+		return err
+	}
+	defer alarm.close()
 
 	for last := time.Now(); !closed(stop); {
 		units, again, err := l.Drain()
@@ -76,11 +78,7 @@ func (l *Loop) Run(stop <-chan struct{}) error {
 			if again > 0 {
 				sleep = min(sleep, again)
 			}
-			timer.Reset(sleep)
-			select {
-			case <-timer.C:
-			case <-stop:
-			}
+			alarm.sleep(sleep)
 		}
 	}
 	return nil

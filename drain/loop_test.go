@@ -5,7 +5,6 @@ import (
 	"io"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -143,66 +142,4 @@ func TestLoopUnfinished(t *testing.T) {
 			t.Errorf("Run = %v after %d calls", err, calls)
 		}
 	}
-}
-
-// TestLoopFollowsTheRate runs a loop against a source of a steady rate, in
-// the time of a bubble.
-func TestLoopFollowsTheRate(t *testing.T) {
-	tests := []struct {
-		name string
-		rate int // units a second
-		want time.Duration
-	}{
-		{"the cap", 1_000, 20 * time.Millisecond},
-		{"the target", 100_000, 5120 * time.Microsecond},
-		{"a quarter of the room", 600_000, 2500 * time.Microsecond},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin, taken, drains := time.Now(), 0, 0
-				room := 6000
-				if test.rate <= 100_000 {
-					room = 60_000
-				}
-				l := &Loop{Room: func() int { return room }, Target: 512, MaxInterval: 20 * time.Millisecond,
-					Drain: func() (int, time.Duration, error) {
-						drains++
-						all := 1 + int(time.Since(begin).Seconds()*float64(test.rate))
-						n := all - taken
-						taken = all
-						return n, 0, nil
-					}}
-				if test.rate > 100_000 {
-					l.Target = 100_000
-				}
-				done, stop := make(chan error, 1), make(chan struct{})
-				go func() { done <- l.Run(stop) }()
-				time.Sleep(10 * time.Second)
-				close(stop)
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
-				want := int(10 * time.Second / test.want)
-				if drains < want*95/100 || drains > want*105/100 {
-					t.Errorf("%d drains in 10 s, want about %d", drains, want)
-				}
-			})
-		})
-	}
-}
-
-func TestLoopStopsPromptly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &Loop{Room: pipeRoom, Target: 512, MaxInterval: time.Hour,
-			Drain: func() (int, time.Duration, error) { return 1, 0, nil }}
-		done, stop := make(chan error, 1), make(chan struct{})
-		go func() { done <- l.Run(stop) }()
-		time.Sleep(time.Minute) // asleep between drains by now
-		begin := time.Now()
-		close(stop)
-		if err := <-done; err != nil || time.Since(begin) != 0 {
-			t.Errorf("Run = %v after %v", err, time.Since(begin))
-		}
-	})
 }

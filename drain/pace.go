@@ -2,9 +2,8 @@ package drain
 
 import "time"
 
-// MinSleep is the shortest sleep between two drains. The runtime rounds what
-// an idle process waits for up to a millisecond, so a shorter sleep would not
-// be one.
+// MinSleep is the shortest sleep between two drains: going to sleep and waking
+// up for less costs more than it saves.
 const MinSleep = time.Millisecond
 
 // maxEmpty is how many drains in a row may find nothing before a loop parks.

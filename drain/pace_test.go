@@ -151,3 +151,34 @@ func TestPaceSteady(t *testing.T) {
 		}
 	}
 }
+
+// TestPaceFollowsTheRate drives a pace with a source of a steady rate.
+func TestPaceFollowsTheRate(t *testing.T) {
+	tests := []struct {
+		name   string
+		rate   float64 // units a second
+		room   int
+		target int
+		want   time.Duration
+	}{
+		{"the cap", 1_000, 60_000, 512, 20 * time.Millisecond},
+		{"the target", 100_000, 60_000, 512, 5120 * time.Microsecond},
+		{"a quarter of the room", 600_000, 6_000, 100_000, 2500 * time.Microsecond},
+	}
+	for _, test := range tests {
+		p := Pace{Target: test.target, MaxInterval: 20 * time.Millisecond}
+		now, last, taken, drains := time.Duration(0), time.Duration(0), 0, 0
+		for ; now < 10*time.Second; drains++ {
+			all := 1 + int(now.Seconds()*test.rate)
+			sleep, park := p.Next(all-taken, now-last, test.room)
+			if park {
+				t.Fatalf("%s: parked after %v", test.name, now)
+			}
+			taken, last = all, now
+			now += max(sleep, time.Microsecond)
+		}
+		if want := int(10 * time.Second / test.want); drains < want*95/100 || drains > want*105/100 {
+			t.Errorf("%s: %d drains in 10 s, want about %d", test.name, drains, want)
+		}
+	}
+}
