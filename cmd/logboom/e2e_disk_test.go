@@ -222,8 +222,14 @@ func awaitStall(t *testing.T, d *instance) {
 // residentKiB is how much memory the process takes up (proc(5)).
 func (p *process) residentKiB() int {
 	p.t.Helper()
+	return p.memoryKiB("VmRSS")
+}
+
+// memoryKiB is a line of /proc/PID/status.
+func (p *process) memoryKiB(name string) int {
+	p.t.Helper()
 	for line := range bytes.Lines(readFile(p.t, fmt.Sprintf("/proc/%d/status", p.pid()))) {
-		if rest, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
+		if rest, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
 			n, err := strconv.Atoi(string(bytes.Fields(rest)[0]))
 			if err != nil {
 				p.t.Fatal(err)
@@ -231,6 +237,6 @@ func (p *process) residentKiB() int {
 			return n
 		}
 	}
-	p.t.Fatal("no VmRSS")
+	p.t.Fatalf("no %s", name)
 	return 0
 }
