@@ -35,28 +35,33 @@ func Causes() []Cause {
 // the Buffer while it is open, then the queue, then whoever got it from Next,
 // who ends it with Done.
 type Batch struct {
-	Key      string    // what its messages have in common: the rendered path of a file
+	// What an append reads and writes lies together: with thousands of open
+	// batches each line of the cache that it touches is a miss.
+	Key      string // what its messages have in common: the rendered path of a file
+	data     []byte
+	entry    *descriptor // of the piece that data lies in
+	home     *segment    // that the piece lies in; nil: one that was left behind
+	Messages int         // without notices
+
 	Spec     any       // what was set with SetSpec when it was opened
-	Messages int       // without notices
 	Dropped  int       // messages dropped for this key since the batch before
-	First    time.Time // receive times of the first and last message
-	Last     time.Time
-	Sequence uint64 // counts the batches of a buffer, from 1, in order of sealing
-	Arena    uint64 // with Sequence it names the batch: no other ever has both
+	First    time.Time // receive time of the first message
+	Sequence uint64    // counts the batches of a buffer, from 1, in order of sealing
+	Arena    uint64    // with Sequence it names the batch: no other ever has both
 	Cause    Cause
 	Mark     bool   // no batch: a mark set by Buffer.Mark
 	Intent   *Place // where a process that was killed was about to write it; nil: nowhere
 
-	data  []byte
-	entry *descriptor // of the piece that data lies in
-	home  *segment    // that the piece lies in; nil: one that was left behind
-	left  *Left       // the arena left behind that it lies in; nil: the sink's own
-	links [2]link     // in the lists below
+	left  *Left   // the arena left behind that it lies in; nil: the sink's own
+	links [2]link // in the lists below
 }
 
 // Intend notes where in a file the batch is about to be written: after a kill
 // the next process looks there before it writes it again.
 func (b *Batch) Intend(p Place) { b.entry.intend(p) }
+
+// Last is when the last message was received, until Done.
+func (b *Batch) Last() time.Time { return time.Unix(0, b.entry.last) }
 
 // Bytes is the text of the batch. It is valid until Done.
 func (b *Batch) Bytes() []byte { return b.data }

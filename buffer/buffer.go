@@ -206,7 +206,6 @@ func (b *Buffer) tookLocked(bt *Batch, n, size int, received time.Time) {
 	b.note.expect(bt.home, bt.data, content(len(bt.data)-size, bt.Messages))
 	Step("append")
 	bt.Messages += n
-	bt.Last = received
 	bt.entry.publish(content(len(bt.data), bt.Messages), received.UnixNano())
 	Step("publish")
 	b.note.done()
@@ -286,7 +285,7 @@ func (b *Buffer) openLocked(key string, n int, received time.Time) *Batch {
 	}
 	b.held += cap(piece)
 	bt := &Batch{
-		Key: key, Spec: b.spec, First: received, Last: received,
+		Key: key, Spec: b.spec, First: received,
 		data: piece[: 0 : cap(piece)-reserved], home: home, entry: home.entryOf(piece),
 	}
 	bt.entry.begin(piece, batchPiece, fingerprint(b.spec), b.share.arena.births.Add(1), received.UnixNano(), b.name, key)

@@ -268,7 +268,7 @@ func (l *Left) foundBatch(page int) (Found, bool) {
 	piece := l.piece(page, e.order)
 	bt := &Batch{
 		Key: key, Messages: messages, Dropped: int(e.dropped),
-		First: time.Unix(0, e.first), Last: time.Unix(0, e.last),
+		First: time.Unix(0, e.first),
 		Arena: e.arena, Sequence: e.sequence, Cause: ByShutdown,
 		data: piece[:bytes], entry: e, left: l,
 	}

@@ -229,7 +229,7 @@ func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
 		w.compress[how] = level
 	}
 	return level.Member(text, gzipwriter.Info{
-		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last.UnixNano(),
+		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last().UnixNano(),
 		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
 	})
 }
