@@ -48,6 +48,9 @@ func TestCommands(t *testing.T) {
 		{"pipe of long lines", `printf 'before\n` + long + `\nafter\n' | $logboom pipe --to out.gz`, 0, "", "", "before\n" + long + "\nafter\n"}, // PI09
 		{"pipe keeps every byte", `printf 'a\000b\tc\r\n\n\377\n' | $logboom pipe --to out.gz`, 0, "", "", "a\x00b\tc\r\n\n\xff\n"},
 		{"pipe of nothing leaves no file", `$logboom pipe --to out.gz </dev/null; ls`, 0, "", "", ""}, // GZ06
+		{"pipe with marks of time", `echo a | $logboom pipe --to logs/%Y/out-%j.log; cat logs/2[0-9]*/out-[0-3][0-9][0-9].log`, 0, "a\n", "", ""},
+		{"pipe with a variable", `printf 'x 1\ny 2\nx 3\n' | $logboom pipe --to '$1-100%%.log'; cat x-100%.log y-100%.log`, 0, "x 1\nx 3\ny 2\n", "", ""},
+		{"exec with marks of time", `$logboom exec --to out-%Y.log -- echo a; cat out-2[0-9][0-9][0-9].log`, 0, "a\n", "", ""},
 		{"pipe to standard output", `echo a | $logboom pipe --to /dev/stdout`, 0, "a\n", "", ""},
 		{"pipe into a pipe", `yes | head -100000 | $logboom pipe --to /dev/stdout | sort | uniq -c | tr -d ' '`, 0, "100000y\n", "", ""},
 		{"pipe without --to", `echo a | $logboom pipe`, exitUsage, "", "--to", ""},
