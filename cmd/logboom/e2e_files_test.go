@@ -189,6 +189,7 @@ func TestSystemCallsOfRotation(t *testing.T) {
 // does not.
 func TestKillAtEachCallOfRotation(t *testing.T) { // GZ01
 	need(t, "strace")
+	const later = 100_000 // the number of the first line after the kill
 	for _, at := range []string{
 		"renameat2:when=1", "renameat2:when=2", "symlinkat:when=1", "renameat:when=1",
 		"fsync:when=1", "fsync:when=2", "fsync:when=3", "fsync:when=4", "fdatasync:when=2", "fdatasync:when=3",
@@ -199,17 +200,24 @@ func TestKillAtEachCallOfRotation(t *testing.T) { // GZ01
 			d := startDaemon(t, fill(rotatingConf, "FSYNC", "batch"), behind("strace", "-D", "-f", "-qq", "-o", "/dev/null",
 				"-e", "trace="+call, "-e", "inject="+call+":signal=KILL:"+when))
 			write := toDatagrams(t, "unixgram", d.path("in.sock"))
-			for i := range 5 {
-				if write(longLine(i)) != nil {
-					break // killed already
+			// The calls of each thread are counted by themselves: some have to
+			// come before one of them has made so many.
+			line := 0
+			eventually(t, 30*time.Second, "it is killed", func() bool {
+				select {
+				case <-d.exited:
+					return true
+				default:
+					write(longLine(line)) // fails if it was killed just now
+					line++
+					return false
 				}
-			}
-			d.wait(30 * time.Second)
+			})
 			before := linesOf(t, d.path("log")) // which are whole, or this fails
 			next := runDaemon(t, d.dir)
 			write = toDatagrams(t, "unixgram", d.path("in.sock"))
 			for i := range 3 {
-				if err := write(longLine(100 + i)); err != nil {
+				if err := write(longLine(later + i)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -217,7 +225,7 @@ func TestKillAtEachCallOfRotation(t *testing.T) { // GZ01
 			next.stop()
 			after := linesOf(t, d.path("log"))
 			for i := range 3 {
-				before = append(before, fmt.Sprint(100+i))
+				before = append(before, fmt.Sprint(later+i))
 			}
 			for _, word := range before {
 				if !slices.Contains(after, word) {
