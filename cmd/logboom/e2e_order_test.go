@@ -84,6 +84,44 @@ func TestStopWhileWaiting(t *testing.T) {
 	d.stopped(0)
 }
 
+// A daemon that is told to stop while a reload waits for a program to stop does
+// not start it again, though it has not come to stopping it itself.
+func TestStopWhileReloading(t *testing.T) {
+	program := func(name string, priority int, words string) string {
+		return fill(`
+[program.NAME]
+command = ["sh", "-c", "trap 'while [ ! -e go-NAME ]; do sleep 0.01; done; exit 0' TERM; echo WORDS; while :; do sleep 0.01; done"]
+directory = "%(here)s"
+priority = PRIORITY
+startsecs = 0
+sinks = ["out"]
+`, "NAME", name, "PRIORITY", priority, "WORDS", words)
+	}
+	d := startDaemon(t, prelude+program("last", 2, "one")+program("first", 1, "one")+plainSink)
+	d.lines("out.log", 2)
+	configure(t, d.dir, prelude+program("last", 2, "one")+program("first", 1, "two")+plainSink)
+	if code, _, stderr := d.ctl("reload"); code != 0 {
+		t.Fatal(stderr)
+	}
+	d.signal(unix.SIGTERM)
+	d.await("stopping", 10*time.Second)
+	touch(t, d.path("go-first"))
+	d.awaitEntry("stopped", "first")
+	touch(t, d.path("go-last"))
+	wantSums(t, d.stopped(0), 2)
+	if n := len(d.entries("started")); n != 3 { // the programs, and the daemon
+		t.Errorf("started %d times", n)
+	}
+}
+
+// awaitEntry waits for a line of the own log about a program.
+func (d *instance) awaitEntry(message, program string) {
+	d.t.Helper()
+	eventually(d.t, 20*time.Second, program+" "+message, func() bool {
+		return slices.ContainsFunc(d.entries(message), func(e entry) bool { return e["program"] == program })
+	})
+}
+
 func touch(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -115,6 +115,11 @@ func (t *turnover) start(order [][]*feed) {
 			for old := range t.follows[f] {
 				<-t.stopped[old]
 			}
+			if !t.d.ready.Load() { // the daemon has been told to stop meanwhile
+				for _, c := range f.children {
+					c.Stop()
+				}
+			}
 			f.start(t.d.ended)
 			f.begun()
 		})
