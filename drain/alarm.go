@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -37,9 +38,12 @@ func newAlarm(stop <-chan struct{}) (*alarm, error) {
 		return nil, os.NewSyscallError("timerfd_create", err)
 	}
 	a := &alarm{file: os.NewFile(uintptr(fd), "timerfd"), closed: make(chan struct{})}
-	if a.conn, err = a.file.SyscallConn(); err != nil {
-		a.file.Close()
-		return nil, err
+	a.conn, err = a.file.SyscallConn()
+	if err == nil {
+		err = a.file.SetReadDeadline(time.Time{}) // fails if the poller did not take it
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.file.Close())
 	}
 	a.rings = a.ring
 	a.watcher.Go(func() { // ends with stop or with close
