@@ -426,3 +426,69 @@ func TestRenew(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Windows have as many pages as they need, and what is beside them is taken
+// and given back as ever. After a kill each is found with its size.
+func TestWindowPages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, err := NewArena(rapid.IntRange(64, 300).Draw(t, "pages") * PageSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		first := freePieces(a)
+		s := a.Share(0)
+		var windows []*Window
+		var pieces [][]byte
+		for range rapid.IntRange(1, 12).Draw(t, "takes") {
+			if n := rapid.IntRange(1, 90*PageSize).Draw(t, "bytes"); rapid.Bool().Draw(t, "window") {
+				if w := a.NewWindow("source", "", n); w != nil {
+					windows = append(windows, w)
+					if got := len(w.Memory()) / PageSize; got != max((n+PageSize-1)/PageSize, minWindow) {
+						t.Fatalf("%d pages for %d bytes", got, n)
+					}
+					w.Begin()
+				}
+			} else if piece := take(s, n); piece != nil {
+				pieces = append(pieces, piece)
+			}
+			if len(windows) > 0 && rapid.IntRange(0, 3).Draw(t, "close") == 0 {
+				windows[0].Close()
+				windows = windows[1:]
+			}
+		}
+		taken := make(map[int32]bool)
+		for _, w := range windows {
+			pieces = append(pieces, w.piece[:0])
+		}
+		for _, piece := range pieces {
+			for i := range cap(piece) / PageSize {
+				page := a.current.pageOf(piece) + int32(i)
+				if taken[page] {
+					t.Fatalf("page %d is taken twice", page)
+				}
+				taken[page] = true
+			}
+		}
+		free := 0
+		for _, order := range freePieces(a) {
+			free += 1 << order
+		}
+		if free+len(taken) != len(a.current.pages) {
+			t.Fatalf("%d pages free and %d taken of %d", free, len(taken), len(a.current.pages))
+		}
+		l := &Left{region: a.current.region}
+		if _, found := l.Find(); len(found) != len(windows) || l.Damaged > 0 {
+			t.Fatalf("%d windows are found of %d, %d damaged", len(found), len(windows), l.Damaged)
+		}
+		for _, w := range windows {
+			w.Close()
+		}
+		for _, piece := range pieces[:len(pieces)-len(windows)] {
+			s.give(piece, a.current)
+		}
+		if got := freePieces(a); !maps.Equal(got, first) {
+			t.Fatalf("free pieces %v, not %v", got, first)
+		}
+	})
+}

@@ -188,7 +188,7 @@ func (l *Left) Find() (batches []Found, windows []*Window) {
 			page++
 			continue
 		}
-		next := page + 1<<e.order
+		next := page + e.pages()
 		switch {
 		case old[page]:
 			e.free()
@@ -224,10 +224,13 @@ func (l *Left) isWhole(page int) bool {
 	if e.state > stateWriting || e.order > 40 || page%pages != 0 || page+pages > len(l.table) {
 		return false
 	}
-	if e.kind != batchPiece && (e.kind != windowPiece || e.order < minWindow) {
+	switch {
+	case e.kind == batchPiece:
+	case e.kind == windowPiece && e.fingerprint >= minWindow && e.fingerprint <= uint64(pages):
+	default:
 		return false
 	}
-	piece := l.piece(page, e.order)
+	piece := l.pieceOf(page, e.pages())
 	names := int(e.sinkLen) + int(e.keyLen)
 	if names > len(piece) || e.sum != e.check(piece) {
 		return false
@@ -244,12 +247,12 @@ func (r *region) age(page int) age { return age{r.header().generation, r.table[p
 
 func (l *Left) namesOf(page int) (sink, key string) {
 	e := &l.table[page]
-	names := e.namesIn(l.piece(page, e.order))
+	names := e.namesIn(l.pieceOf(page, e.pages()))
 	return string(names[:e.sinkLen]), string(names[e.sinkLen:])
 }
 
 func (l *Left) foundWindow(page int) *Window {
-	w := l.window(page, l.table[page].order)
+	w := l.window(page, l.table[page].pages())
 	w.Source, w.Label = l.namesOf(page)
 	w.left = l
 	l.holds.Add(1)
@@ -364,7 +367,7 @@ func (l *Left) Shrink(batches []Found, windows []*Window) {
 		mark(wanted, int(l.pageOf(f.data)), 1<<f.entry.order)
 	}
 	for _, w := range windows {
-		mark(wanted, int(l.pageOf(w.piece)), 1<<w.entry.order)
+		mark(wanted, int(l.pageOf(w.piece)), w.entry.pages())
 	}
 	l.Damaged = 0
 	for i, want := range wanted {

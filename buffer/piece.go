@@ -22,7 +22,7 @@ type descriptor struct {
 
 	supersedes  uint32 // this page's piece, plus 1, is an older copy of this one; 0: none
 	dropped     uint32
-	fingerprint uint64 // of the Spec
+	fingerprint uint64 // of the Spec; of a window, how many pages it has
 	birth       uint64 // counts what was opened in an arena
 	first, last int64  // receive times, Unix ns
 	published   uint64 // atomic; bytes<<32 | messages
@@ -142,6 +142,15 @@ func (e *descriptor) intend(p Place) {
 	atomic.StoreUint32(&e.state, stateSealed)
 	e.place = p
 	atomic.StoreUint32(&e.state, stateWriting)
+}
+
+// pages is how many pages the piece has: of a window perhaps less than its order
+// says.
+func (e *descriptor) pages() int {
+	if e.kind == windowPiece {
+		return int(e.fingerprint)
+	}
+	return 1 << e.order
 }
 
 // free says that nothing of the piece is wanted any more.

@@ -119,8 +119,10 @@ func (r *region) owner() []byte {
 }
 
 // piece is the memory of the piece that begins at a page.
-func (r *region) piece(page int, order uint8) []byte {
-	return r.mem[page*PageSize:][: PageSize<<order : PageSize<<order]
+func (r *region) piece(page int, order uint8) []byte { return r.pieceOf(page, 1<<order) }
+
+func (r *region) pieceOf(page, pages int) []byte {
+	return r.mem[page*PageSize:][: pages*PageSize : pages*PageSize]
 }
 
 // pageOf tells which page a piece begins at.

@@ -110,6 +110,31 @@ func (s *segment) pop(order int) int32 {
 	return at
 }
 
+// popPages is pop of any number of pages: the rest of the piece stays free.
+func (s *segment) popPages(n int) int32 {
+	order := orderOf(n * PageSize)
+	at := s.pop(order)
+	if at != none {
+		s.mergeRange(at, n, 1<<order)
+	}
+	return at
+}
+
+func (s *segment) mergePages(at int32, n int) { s.mergeRange(at, 0, n) }
+
+// mergeRange gives back the pages from one to another of a piece at a page, in
+// the largest pieces that they make.
+func (s *segment) mergeRange(at int32, from, to int) {
+	for from < to {
+		order := bits.Len(uint(to-from)) - 1
+		if from > 0 {
+			order = min(order, bits.TrailingZeros(uint(from)))
+		}
+		s.merge(at+int32(from), int8(order))
+		from += 1 << order
+	}
+}
+
 func (s *segment) merge(at int32, order int8) {
 	for int(order) < len(s.free)-1 {
 		buddy := at ^ 1<<order

@@ -39,9 +39,9 @@ type noteRecord struct {
 	before uint64 // which had published this
 }
 
-// minWindow is the order of the smallest window: the entries that its pages do
+// minWindow is the pages of the smallest window: the entries that its pages do
 // not need hold the notes.
-const minWindow = 4
+const minWindow = 16
 
 // NewWindow takes a window of at least n bytes out of what is set aside, or
 // common. The memory is zeroed. Nil: there is no room.
@@ -74,23 +74,24 @@ func (w *Window) Replace(others ...*Window) {
 }
 
 func (w *Window) activate() {
-	w.entry.begin(w.piece[:0], windowPiece, 0, w.arena.births.Add(1), 0, w.Source, w.Label)
+	w.entry.begin(w.piece[:0], windowPiece, uint64(len(w.piece)/PageSize), w.arena.births.Add(1), 0, w.Source, w.Label)
 }
 
 func (a *Arena) newWindow(source, label string, n int) *Window {
-	size := PageSize << max(orderOf(n), minWindow)
+	pages := max((n+PageSize-1)/PageSize, minWindow)
+	size := pages * PageSize
 	if !a.Reserve(size) {
 		return nil
 	}
 	a.mu.Lock()
 	home := a.current
-	page := home.pop(orderOf(size))
+	page := home.popPages(pages)
 	a.mu.Unlock()
 	if page == none {
 		a.Unreserve(size)
 		return nil
 	}
-	w := home.window(int(page), uint8(orderOf(size)))
+	w := home.window(int(page), pages)
 	w.Source, w.Label, w.arena, w.home = source, label, a, home
 	clear(w.piece)
 	w.clearNotes()
@@ -99,13 +100,13 @@ func (a *Arena) newWindow(source, label string, n int) *Window {
 }
 
 // window finds the parts of the window that begins at a page.
-func (r *region) window(page int, order uint8) *Window {
+func (r *region) window(page, pages int) *Window {
 	spare := unsafe.Pointer(&r.table[page+1])
-	n := (1<<order-1)*entrySize/int(unsafe.Sizeof(noteRecord{})) - 1
+	n := (pages-1)*entrySize/int(unsafe.Sizeof(noteRecord{})) - 1
 	notes := unsafe.Slice((*noteRecord)(spare), n+1)
 	return &Window{
 		region: r,
-		entry:  &r.table[page], piece: r.piece(page, order),
+		entry:  &r.table[page], piece: r.pieceOf(page, pages),
 		burst: (*uint64)(spare), notes: notes[1:],
 	}
 }
@@ -142,7 +143,7 @@ func (w *Window) Close() error {
 	a, size := w.arena, len(w.piece)
 	poison(w.piece)
 	a.mu.Lock()
-	w.home.merge(w.home.pageOf(w.piece), int8(w.entry.order))
+	w.home.mergePages(w.home.pageOf(w.piece), len(w.piece)/PageSize)
 	a.mu.Unlock()
 	a.drop(w.home)
 	a.Unreserve(size)

@@ -236,3 +236,16 @@ func TestMove(t *testing.T) {
 		t.Errorf("after the end: %v; closed %v", err, late.closed)
 	}
 }
+
+// Memory for 128 datagrams of the default size is what one socket gets of the
+// default memory.cap: 1/7 of 64 MiB, 9 MiB at most.
+func TestReceiveMemory(t *testing.T) {
+	n := ReceiveMemory(64<<10, min(9<<20, 64<<20/7))
+	s, err := newSlots(64<<10+framingSize, true, &fakeWindow{memory: mapped(t, wholePages(n))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.count < 128 {
+		t.Errorf("%d datagrams", s.count)
+	}
+}

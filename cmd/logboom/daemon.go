@@ -52,7 +52,7 @@ type daemon struct {
 
 // receivePart is the part of memory.cap, 1/receivePart, that is kept for half
 // received frames and long lines: a sink that cannot deliver does not take it.
-const receivePart = 8
+const receivePart = 5
 
 // open opens all that the config names, and runs nothing but sinks, which have
 // nothing to do yet. An error leaves nothing behind.

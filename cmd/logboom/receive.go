@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -13,9 +12,13 @@ import (
 	"logboom/syslog"
 )
 
-// maxReceive bounds the window of one socket, in bytes. All of them together
-// have half of what is set aside: the other half is for pipes and frames.
-const maxReceive = 4 << 20
+// maxReceive bounds the window of one socket, in bytes: 128 datagrams of 64 KiB
+// and a few. All of them together have 1/socketPart of memory.cap; the rest of
+// what is set aside is for pipes and frames.
+const (
+	maxReceive = 9 << 20
+	socketPart = 7
+)
 
 // labelDatagrams is the label of windows that datagrams are received into.
 const labelDatagrams = "datagrams"
@@ -29,9 +32,7 @@ func (d *daemon) receiveWindow(f *feed, s SyslogSource) *buffer.Window {
 			sockets += other.Readers
 		}
 	}
-	budget := min(maxReceive, d.arena.Size()/receivePart/2/max(sockets, 1))
-	// A window has a power of two.
-	n := syslog.ReceiveMemory(s.MaxMessage, 1<<bits.Len(uint(budget))>>1)
+	n := syslog.ReceiveMemory(s.MaxMessage, min(maxReceive, d.arena.Size()/socketPart/max(sockets, 1)))
 	var w *buffer.Window
 	if n > 0 {
 		w = d.arena.NewWindow(s.Name, labelDatagrams, n)
