@@ -41,7 +41,7 @@ type noteRecord struct {
 
 // minWindow is the pages of the smallest window: the entries that its pages do
 // not need hold the notes.
-const minWindow = 16
+const minWindow = 4
 
 // NewWindow takes a window of at least n bytes out of what is set aside, or
 // common. The memory is zeroed. Nil: there is no room.
@@ -71,6 +71,20 @@ func (w *Window) Replace(others ...*Window) {
 		old.Close()
 	}
 	w.entry.setReplaced([2]replacedWindow{})
+}
+
+// Move goes on in other memory of at least n bytes, into which fill writes what
+// it is to hold: with one store that counts, and what was held before does not.
+// False: there is no room, and nothing has changed. No burst may be open.
+func (w *Window) Move(n int, fill func(memory []byte)) bool {
+	next := w.Resize(n)
+	if next == nil {
+		return false
+	}
+	fill(next.Memory())
+	next.Replace(w)
+	*w = *next
+	return true
 }
 
 func (w *Window) activate() {

@@ -42,25 +42,31 @@ type Frame struct {
 //	f.Filled(n)
 //	for frame, ok := f.Next(); ok; frame, ok = f.Next() { … }
 type Framer struct {
-	limit   int // bytes of a frame that are kept
-	framing Framing
+	limit int // bytes of a frame that are kept
+	framerState
 
 	buf     []byte
 	r, w    int // buf[r:w] was not given out yet
 	scanned int // bytes of that which hold no end of a line; the next may be a NUL whose follower decides
 	noLF    int // bytes of that which hold no LF
 
+	ended bool
+	err   *FramingError
+}
+
+// framerState is what was found out about a stream before what is held of it.
+type framerState struct {
+	framing  Framing
 	count    int64 // octet: bytes that are missing from the current frame; 0: its count is next
 	skip     int64 // octet: bytes to throw away, the rest of a truncated frame
 	skipLine bool  // LF: throw away up to the end of the line
 	partial  bool  // a piece of the current frame was given out
-	ended    bool
-	err      *FramingError
+	begun    bool  // the first byte was looked at
 }
 
 // NewFramer makes a framer that keeps at most limit bytes of a frame.
 func NewFramer(framing Framing, limit int) *Framer {
-	return &Framer{framing: framing, limit: limit}
+	return &Framer{limit: limit, framerState: framerState{framing: framing}}
 }
 
 // Space returns room for at least n bytes, to read into. It moves the
@@ -75,8 +81,18 @@ func (f *Framer) Space(n int) []byte {
 	return f.buf[f.w:]
 }
 
-// First is the first byte that is held; there must be one.
-func (f *Framer) First() byte { return f.buf[f.r] }
+// use goes on in a buffer that begins with what is held.
+func (f *Framer) use(buf []byte) { f.buf, f.r, f.w = buf, 0, f.Held() }
+
+// first is the first byte of the stream; false if it is not there yet, or was
+// asked for before.
+func (f *Framer) first() (b byte, ok bool) {
+	if f.begun || f.Held() == 0 {
+		return 0, false
+	}
+	f.begun = true
+	return f.buf[f.r], true
+}
 
 // SpaceSize is the memory in bytes that the framer will have after Space(n).
 // Where a frame is growing it doubles, so that not every read copies it.

@@ -50,10 +50,15 @@ type StreamConfig struct {
 	Reserve func(n int) bool
 	Release func(n int)
 
-	// Handler takes the messages of one read of one connection, in order.
-	// They are borrowed for the call. While it blocks, that connection is not
-	// read. Calls for different connections run at the same time.
-	Handler func(ms []Message)
+	// Window is asked for memory of n bytes that outlives the process. Then
+	// Reserve is not. It may return nil, as it may be.
+	Window func(n int) StreamWindow
+
+	// Handler takes the messages of one read of one connection, in order, and
+	// the window that they lie in, or nil: what it notes there of them is kept
+	// with it. They are borrowed for the call. While it blocks, that connection
+	// is not read. Calls for different connections run at the same time.
+	Handler func(ms []Message, w StreamWindow)
 
 	Log zerolog.Logger
 }
@@ -85,7 +90,8 @@ type Stream struct {
 
 	mu    sync.Mutex // guards the fields below
 	conns map[*conn]struct{}
-	full  bool // connections are being refused, and that was logged
+	spare []StreamWindow // that no connection has
+	full  bool           // connections are being refused, and that was logged
 	file  *socketFile
 }
 
@@ -353,12 +359,15 @@ func (s *Stream) Retire() { close(s.retired) }
 // Close does nothing.
 func (s *Stream) Close() error {
 	s.mu.Lock()
-	file := s.file
-	s.file = nil
+	file, spare := s.file, s.spare
+	s.file, s.spare = nil, nil
 	s.mu.Unlock()
 	err := s.ln.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
+	}
+	for _, w := range spare {
+		err = errors.Join(err, w.Close())
 	}
 	return errors.Join(file.remove(), err)
 }

@@ -2,6 +2,7 @@ package syslog
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -30,22 +31,29 @@ const reservePause = 20 * time.Millisecond
 // tlsHandshake is the first byte of a TLS connection (RFC 8446 section 5.1).
 const tlsHandshake = 0x16
 
-var errTLS = errors.New("a TLS hello on a plain port")
+var (
+	errTLS      = errors.New("a TLS hello on a plain port")
+	errNoMemory = errors.New("no memory to receive into")
+)
 
 // conn is one connection. Its goroutine owns all of it but quit.
 type conn struct {
 	stream *Stream
 	nc     net.Conn
+	raw    syscall.RawConn // of nc; nil: it has no descriptor to read from
 	peer   string
 	quit   chan struct{} // closed by finish
 
 	framer   *Framer
-	begun    bool      // the first byte was looked at
-	size     int       // bytes to ask for in the next read
-	reserved int       // bytes taken by Reserve
-	since    time.Time // when the held frame began to arrive
-	armed    bool      // a read deadline is set
-	cut      bool      // the stream ends because we end it
+	kept     keptStream
+	try      func(fd uintptr) bool // c.tryRead
+	n        int                   // what that has read,
+	err      error                 // or why not
+	size     int                   // bytes to ask for in the next read, without a window
+	reserved int                   // bytes taken by Reserve
+	since    time.Time             // when the held frame began to arrive
+	armed    bool                  // a read deadline is set
+	cut      bool                  // the stream ends because we end it
 }
 
 func newConn(s *Stream, nc net.Conn, peer netip.Addr) *conn {
@@ -59,6 +67,10 @@ func newConn(s *Stream, nc net.Conn, peer netip.Addr) *conn {
 	if peer.IsValid() {
 		c.peer = peer.String()
 	}
+	if sc, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn() // fails never
+	}
+	c.try = c.tryRead
 	return c
 }
 
@@ -72,21 +84,23 @@ func (c *conn) finish() {
 // run serves the connection until its peer ends it, a framing error or finish.
 func (c *conn) run() {
 	defer func() {
+		c.kept.close(c.stream, c.framer)
 		c.stream.cfg.Release(c.reserved)
 		c.nc.Close()
 	}()
-	for c.reserveOrWait() {
+	for {
 		c.arm()
 		if stopped(c.quit) { // after arm, which may have undone the deadline of finish
 			break
 		}
-		n, err := c.nc.Read(c.framer.Space(c.size))
-		c.resize(n)
-		c.framer.Filled(n)
+		n, err := c.read()
+		c.filled(n)
 		switch {
 		case n > 0 && !c.take():
 			return
 		case err == nil:
+		case err == errNoMemory:
+			c.waitForMemory()
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			c.flushIdle()
 		default: // the end, or a broken connection: what has arrived has arrived
@@ -96,6 +110,79 @@ func (c *conn) run() {
 		}
 	}
 	c.drain()
+}
+
+// read waits for the connection and reads from it. Meanwhile it has no window,
+// unless a frame is half received.
+func (c *conn) read() (int, error) {
+	if c.raw == nil {
+		space := c.space()
+		if space == nil {
+			return 0, errNoMemory
+		}
+		return c.nc.Read(space)
+	}
+	c.n, c.err = 0, nil
+	if err := c.raw.Read(c.try); err != nil {
+		return 0, err
+	}
+	return c.n, c.err
+}
+
+// tryRead reads from the descriptor. False: nothing is there yet.
+func (c *conn) tryRead(fd uintptr) bool {
+	c.n, c.err = c.readNow(int(fd))
+	if c.err != unix.EAGAIN {
+		return true
+	}
+	if c.framer.Held() == 0 {
+		c.kept.close(c.stream, c.framer)
+	}
+	return false
+}
+
+// readNow reads what is there, and never waits: EAGAIN where that is nothing.
+func (c *conn) readNow(fd int) (n int, err error) {
+	space := c.space()
+	if space == nil {
+		return 0, errNoMemory
+	}
+	if c.kept.window != nil {
+		n, err = c.kept.receive(fd, space, c.framer)
+	} else {
+		n, err = unix.Read(fd, space)
+	}
+	switch {
+	case err == unix.EINTR:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// space is where the next read goes; nil: there is no memory.
+func (c *conn) space() []byte {
+	if c.kept.window == nil && c.framer.Held() == 0 {
+		c.reserve() // nothing, any more
+		c.kept.open(c.stream, c.peer, c.framer)
+	}
+	if c.kept.window != nil {
+		return c.kept.space(c.framer)
+	}
+	if !c.reserve() {
+		return nil
+	}
+	return c.framer.Space(c.size)
+}
+
+// filled says that n bytes were read into the space.
+func (c *conn) filled(n int) {
+	c.resize(n)
+	c.framer.Filled(n)
+	c.kept.filled(c.framer)
 }
 
 // resize makes reads larger under load and smaller without.
@@ -110,26 +197,15 @@ func (c *conn) resize(n int) {
 // take hands out all whole frames that are held. False: the connection cannot
 // go on.
 func (c *conn) take() bool {
-	if !c.begun && c.framer.Held() > 0 {
-		c.begun = true
-		if !c.stream.local && c.framer.First() == tlsHandshake {
-			return c.refuse(errTLS)
-		}
+	if first, ok := c.framer.first(); ok && !c.stream.local && first == tlsHandshake {
+		return c.refuse(errTLS)
 	}
 	received := time.Now()
 	batch := c.stream.batches.Get().(*[]Message)
 	ms := *batch
-	for frame, ok := c.framer.Next(); ok; frame, ok = c.framer.Next() {
-		if len(ms) == cap(ms) {
-			c.stream.cfg.Handler(ms)
-			ms = ms[:0]
-		}
-		ms = ms[:len(ms)+1]
-		c.message(&ms[len(ms)-1], frame, received)
-		c.since = time.Time{} // what is held now is another frame
-	}
-	if len(ms) > 0 {
-		c.stream.cfg.Handler(ms)
+	for more := true; more; {
+		ms, more = c.frames(ms[:0], received)
+		c.hand(ms, 0)
 	}
 	clear(ms[:cap(ms)]) // or it would keep the buffer of this connection alive
 	c.stream.batches.Put(batch)
@@ -140,6 +216,31 @@ func (c *conn) take() bool {
 		return c.refuse(err)
 	}
 	return true
+}
+
+// frames appends messages to ms as far as it has room; more says that it is
+// full.
+func (c *conn) frames(ms []Message, received time.Time) (_ []Message, more bool) {
+	for len(ms) < cap(ms) {
+		frame, ok := c.framer.Next()
+		if !ok {
+			return ms, false
+		}
+		ms = ms[:len(ms)+1]
+		c.message(&ms[len(ms)-1], frame, received)
+		c.since = time.Time{} // what is held now is another frame
+	}
+	return ms, true
+}
+
+// hand hands out the messages that the framer has just given.
+func (c *conn) hand(ms []Message, flags uint32) {
+	if len(ms) == 0 {
+		return
+	}
+	c.kept.begin(flags)
+	c.stream.cfg.Handler(ms, c.kept.window)
+	c.kept.done(c.framer)
 }
 
 // message makes a message of a frame, and counts what happened to it.
@@ -187,7 +288,7 @@ func (c *conn) flushIdle() {
 	if frame, ok := c.framer.Flush(); ok {
 		var ms [1]Message
 		c.message(&ms[0], frame, now)
-		c.stream.cfg.Handler(ms[:])
+		c.hand(ms[:], streamFlush)
 	}
 }
 
@@ -208,18 +309,14 @@ func (c *conn) reserve() bool {
 	return true
 }
 
-// reserveOrWait waits until there is memory to read on: that the connection is
-// not read slows its sender. False after finish.
-func (c *conn) reserveOrWait() bool {
-	for !c.reserve() {
-		select {
-		case <-time.After(reservePause):
-			c.flushIdle()
-		case <-c.quit:
-			return false
-		}
+// waitForMemory waits before the connection asks for memory again: that it is
+// not read slows its sender.
+func (c *conn) waitForMemory() {
+	select {
+	case <-time.After(reservePause):
+		c.flushIdle()
+	case <-c.quit:
 	}
-	return true
 }
 
 // drain takes what the kernel holds of the connection. What its peer sends
@@ -227,18 +324,26 @@ func (c *conn) reserveOrWait() bool {
 // tells whether the peer had ended the stream itself.
 func (c *conn) drain() {
 	c.nc.SetReadDeadline(time.Time{})
+	c.size = maxRead
 	ended := false
-	for left := heldByKernel(c.nc); !ended && left >= 0 && c.reserve(); {
-		n, err := readNow(c.nc, c.framer.Space(maxRead))
-		if err != nil { // EAGAIN, or a broken connection
+	for left := heldByKernel(c.nc); !ended && left >= 0; {
+		var n int
+		var err error
+		if cerr := control(c.nc, func(fd int) error {
+			n, err = c.readNow(fd)
+			return nil
+		}); cerr != nil {
 			break
 		}
-		c.framer.Filled(n)
+		ended = err == io.EOF
+		if err != nil && !ended { // EAGAIN, a broken connection, or no memory
+			break
+		}
+		c.filled(n)
 		if n > 0 && !c.take() {
 			return
 		}
 		left -= n
-		ended = n == 0
 	}
 	c.framer.End()
 	c.cut = !ended
@@ -252,15 +357,6 @@ func heldByKernel(nc net.Conn) (n int) {
 		return err
 	})
 	return n
-}
-
-// readNow is a read that never waits: EAGAIN where nothing is there.
-func readNow(nc net.Conn, b []byte) (n int, err error) {
-	err = control(nc, func(fd int) (err error) {
-		n, err = unix.Read(fd, b)
-		return err
-	})
-	return max(n, 0), err
 }
 
 // control calls f with a connection's descriptor, which stays open meanwhile.

@@ -41,7 +41,7 @@ func tcpConfig(handler func([]Message)) StreamConfig {
 		Network: "tcp", Address: "127.0.0.1:0", FD: -1,
 		MaxMessage: 64 << 10, MaxConnections: 100, IdleTimeout: time.Minute,
 		Mode: 0o666, UID: -1, GID: -1,
-		Reserve: mem.reserve, Release: mem.release, Handler: handler,
+		Reserve: mem.reserve, Release: mem.release, Handler: func(ms []Message, _ StreamWindow) { handler(ms) },
 		Log: zerolog.Nop(),
 	}
 }

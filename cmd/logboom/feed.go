@@ -148,14 +148,17 @@ func (d *daemon) openSyslog(f *feed, s SyslogSource, adopt func(Address) int) er
 	case "udp", "unixgram":
 		return d.openDatagram(f, s, adopt, o)
 	}
-	handler := func(ms []syslog.Message) { f.messages(o, ms, nil) }
+	handler := func(ms []syslog.Message, in syslog.StreamWindow) {
+		w, _ := in.(*buffer.Window)
+		f.messages(o, ms, w)
+	}
 	stream, err := syslog.ListenStream(syslog.StreamConfig{
 		Network: s.Listen.family(), Address: s.Listen.Address, FD: adopt(s.Listen),
 		Raw: s.Format == "raw", Framing: framings[s.Framing],
 		MaxMessage: s.MaxMessage, MaxConnections: s.MaxConnections, IdleTimeout: s.IdleTimeout,
 		Mode: s.Mode, UID: s.UID, GID: s.GID, Allow: s.Allow,
 		Reserve: d.arena.Reserve, Release: d.arena.Unreserve,
-		Handler: handler, Log: f.log,
+		Window: d.streamWindow(s.Name), Handler: handler, Log: f.log,
 	})
 	if err != nil {
 		return err

@@ -20,8 +20,12 @@ const (
 	socketPart = 7
 )
 
-// labelDatagrams is the label of windows that datagrams are received into.
-const labelDatagrams = "datagrams"
+// Labels of windows: of those that datagrams are received into, and of those
+// that connections are read into.
+const (
+	labelDatagrams = "datagrams"
+	labelStream    = "stream"
+)
 
 // receiveWindow takes a part of the arena to receive datagrams into; nil where
 // there is none to spare.
@@ -49,6 +53,16 @@ func windowOf(w *buffer.Window) syslog.Window {
 		return nil
 	}
 	return w
+}
+
+// streamWindow gives connections of a source parts of the arena.
+func (d *daemon) streamWindow(source string) func(int) syslog.StreamWindow {
+	return func(n int) syslog.StreamWindow {
+		if w := d.arena.NewWindow(source, labelStream, n); w != nil {
+			return w
+		}
+		return nil
+	}
 }
 
 // lineWindow is a window that a pipe is read into, as package proc wants it.
@@ -130,7 +144,7 @@ func (d *daemon) lineWindow(source string, label lineLabel) func(int) proc.Windo
 // directory.
 func (d *daemon) adoptWindow(w *buffer.Window, recovered map[string]*outlet) error {
 	label, isLines := parseLabel(w.Label)
-	if !isLines && !w.IsOpen() || isLines && !proc.HoldsText(lineWindow{w}) {
+	if !holdsAny(w, isLines) {
 		return w.Close()
 	}
 	f := d.feeds[w.Source]
@@ -151,6 +165,19 @@ func (d *daemon) adoptWindow(w *buffer.Window, recovered map[string]*outlet) err
 	return nil
 }
 
+// holdsAny reports whether a window holds anything that is to be taken up. What
+// cannot be told counts as that.
+func holdsAny(w *buffer.Window, isLines bool) bool {
+	switch {
+	case isLines:
+		return proc.HoldsText(lineWindow{w})
+	case w.Label == labelStream:
+		left, err := syslog.OpenLeftStream(w)
+		return err != nil || left.Holds()
+	}
+	return w.IsOpen()
+}
+
 // takeUp takes what a window holds that was left behind to the sinks that do
 // not have it.
 func (d *daemon) takeUp(f *feed, w *buffer.Window, label lineLabel, isLines bool) {
@@ -162,7 +189,7 @@ func (d *daemon) takeUp(f *feed, w *buffer.Window, label lineLabel, isLines bool
 	case isLines:
 		err = takeUpText(w, proc.LineConfig{}, func(b proc.Block) { f.block(o, b) })
 	default:
-		err = f.takeUpDatagrams(w, o)
+		err = f.takeUpMessages(w, o)
 	}
 	if err != nil {
 		f.log.Error().Err(err).Msg("what was being received when the daemon was killed cannot be taken up")
@@ -180,12 +207,12 @@ func takeUpText(w *buffer.Window, cfg proc.LineConfig, take func(proc.Block)) er
 	return err
 }
 
-func (f *feed) takeUpDatagrams(w *buffer.Window, o *sink.Origin) error {
+func (f *feed) takeUpMessages(w *buffer.Window, o *sink.Origin) error {
 	raw := true
 	if s, ok := f.section.(SyslogSource); ok {
 		raw, o.Zone = s.Format == "raw", s.Timezone
 	}
-	ms, err := syslog.LeftDatagrams(w.Memory(), raw, time.Now())
+	ms, err := leftMessages(w, raw)
 	if err != nil {
 		return err
 	}
@@ -195,4 +222,15 @@ func (f *feed) takeUpDatagrams(w *buffer.Window, o *sink.Origin) error {
 	}
 	w.End()
 	return w.Close()
+}
+
+func leftMessages(w *buffer.Window, raw bool) ([]syslog.Message, error) {
+	if w.Label != labelStream {
+		return syslog.LeftDatagrams(w.Memory(), raw, time.Now())
+	}
+	left, err := syslog.OpenLeftStream(w)
+	if err != nil {
+		return nil, err
+	}
+	return left.Messages(raw, time.Now()), nil
 }
