@@ -182,7 +182,7 @@ func (c *conn) space() []byte {
 func (c *conn) filled(n int) {
 	c.resize(n)
 	c.framer.Filled(n)
-	c.kept.filled(c.framer)
+	c.kept.update(c.framer)
 }
 
 // resize makes reads larger under load and smaller without.
@@ -285,6 +285,7 @@ func (c *conn) flushIdle() {
 		return
 	}
 	c.since = now
+	c.kept.update(c.framer) // what Flush is called on
 	if frame, ok := c.framer.Flush(); ok {
 		var ms [1]Message
 		c.message(&ms[0], frame, now)

@@ -173,8 +173,8 @@ func (k *keptStream) receive(fd int, space []byte, f *Framer) (int, error) {
 	return int(h.read.n), nil
 }
 
-// filled records what the framer has been told of.
-func (k *keptStream) filled(f *Framer) {
+// update records what the framer holds.
+func (k *keptStream) update(f *Framer) {
 	if k.window != nil {
 		k.head.put(recordOf(f))
 		k.head.read.n = 0
@@ -295,6 +295,7 @@ func (l *LeftStream) Messages(raw bool, received time.Time) []Message {
 		r.flags |= streamBurst
 		l.head.put(r)
 	}
+	l.head.read.n = 0 // what was read is in the record now
 	if first, ok := f.first(); ok && peer != "" && first == tlsHandshake {
 		return nil
 	}
@@ -316,4 +317,10 @@ func (l *LeftStream) Messages(raw bool, received time.Time) []Message {
 	for f.End(); add(f.Next()); {
 	}
 	return ms
+}
+
+// Done says that all messages are with their takers.
+func (l *LeftStream) Done() {
+	l.head.put(streamRecord{})
+	l.window.End()
 }

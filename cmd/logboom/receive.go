@@ -212,7 +212,7 @@ func (f *feed) takeUpMessages(w *buffer.Window, o *sink.Origin) error {
 	if s, ok := f.section.(SyslogSource); ok {
 		raw, o.Zone = s.Format == "raw", s.Timezone
 	}
-	ms, err := leftMessages(w, raw)
+	ms, done, err := leftMessages(w, raw)
 	if err != nil {
 		return err
 	}
@@ -220,17 +220,20 @@ func (f *feed) takeUpMessages(w *buffer.Window, o *sink.Origin) error {
 		f.messages(o, ms, w)
 		f.log.Info().Int("messages", len(ms)).Msg("taking up what was being received")
 	}
-	w.End()
+	done()
 	return w.Close()
 }
 
-func leftMessages(w *buffer.Window, raw bool) ([]syslog.Message, error) {
+// leftMessages returns the messages of a window that was left behind, and what
+// to call when all sinks have them.
+func leftMessages(w *buffer.Window, raw bool) (ms []syslog.Message, done func(), err error) {
 	if w.Label != labelStream {
-		return syslog.LeftDatagrams(w.Memory(), raw, time.Now())
+		ms, err = syslog.LeftDatagrams(w.Memory(), raw, time.Now())
+		return ms, w.End, err
 	}
 	left, err := syslog.OpenLeftStream(w)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return left.Messages(raw, time.Now()), nil
+	return left.Messages(raw, time.Now()), left.Done, nil
 }
