@@ -159,7 +159,7 @@ func (b *Buffer) AppendLines(key []byte, text []byte, lines int, received time.T
 			continue
 		}
 		bt.data = append(bt.data, text[:size]...)
-		b.note.Step(size)
+		b.note.Step(n)
 		b.tookLocked(bt, n, size, received)
 		text, lines = text[size:], lines-n
 		tookLines, tookBytes = tookLines+n, tookBytes+size

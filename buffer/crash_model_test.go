@@ -237,7 +237,7 @@ func (p *process) append(w *Window) {
 		b, note := p.buffers[name], w.Note(name)
 		b.Begin()
 		b.Keep(note)
-		for i := note.At(); ; i++ {
+		for i := note.Had(0, 1<<20); ; i++ {
 			n := binary.LittleEndian.Uint64(w.Memory()[8*i:])
 			if n == 0 {
 				break

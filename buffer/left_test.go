@@ -328,7 +328,7 @@ func FuzzLeft(f *testing.F) {
 		}
 		deliver(b)
 		for _, w := range windows {
-			w.Note("access").At()
+			w.Note("access").Had(0, 100)
 			w.Close()
 		}
 		if len(batches)+len(windows)+damaged == 0 {

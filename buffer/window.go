@@ -31,7 +31,7 @@ type Window struct {
 type noteRecord struct {
 	sink   uint64 // hash of its name
 	burst  uint64 // the note is of this burst
-	at     uint32 // messages, or bytes, that the sink is done with
+	at     uint32 // messages that the sink is done with
 	next   uint32 // when the append that is under way is done; at: there is none
 	page   uint32 // of the piece that it goes to,
 	_      uint32
@@ -199,8 +199,7 @@ func (w *Window) newNote(sink string) *Note {
 	return nil
 }
 
-// Note says how far one sink has got with the burst of a window, in the units
-// of its source.
+// Note says how far one sink has got with the burst of a window, in messages.
 type Note struct {
 	*noteRecord
 	sink string
@@ -217,25 +216,27 @@ func (n *Note) renew(burst uint64) {
 	n.burst = burst + 1
 }
 
-// At is how far the sink has got.
-func (n *Note) At() int {
+// Had is how many of so many messages the sink is done with, which follow on
+// others of the burst: it is done with those, or came to the burst after them.
+func (n *Note) Had(others, messages int) int {
 	if n == nil {
 		return 0
 	}
-	return int(n.at)
+	n.Skip(max(others-int(n.at), 0))
+	return min(int(n.at)-others, messages)
 }
 
-// Step says how many units the next append will be.
-func (n *Note) Step(units int) {
+// Step says how many messages the next append will be.
+func (n *Note) Step(messages int) {
 	if n != nil {
-		n.step = uint32(units)
+		n.step = uint32(messages)
 	}
 }
 
-// Skip says that the sink is done with so many units that it did not append.
-func (n *Note) Skip(units int) {
+// Skip says that the sink is done with so many messages that it did not append.
+func (n *Note) Skip(messages int) {
 	if n != nil {
-		n.next += uint32(units)
+		n.next += uint32(messages)
 		n.at = n.next
 	}
 }

@@ -41,8 +41,8 @@ type LineConfig struct {
 	Release func(n int)
 
 	// Window is asked for memory of at least n bytes that outlives the process.
-	// Then Reserve is not. It may return nil. It goes with Start no more than
-	// with a handler that keeps text: what is kept there ends with the process.
+	// Then Reserve is not. It may return nil. It does not go with a handler that
+	// keeps text: what is kept there ends with the process.
 	Window func(n int) Window
 }
 
@@ -52,7 +52,8 @@ type Block struct {
 	Text     []byte    // borrowed for the call
 	Lines    int       // records in Text: its lines, or 1 for a piece or a record
 	Received time.Time // when the last of Text was read
-	Window   Window    // that Text lies in; nil: in memory that ends with the process
+	Window   Window    // that the block lay in; nil: in memory that ends with the process
+	Before   int       // records of the block that were handed on before Text, by a handler that passes on parts
 
 	// Partial says that Text is one piece of a line that was longer than
 	// MaxLine or kept waiting for longer than PartialTimeout. The pieces of a
@@ -66,24 +67,29 @@ type Block struct {
 	// Record says that Text is one record, whatever LFs are in it; the last one
 	// is its end. With Partial it is whole lines of one that was too long.
 	Record bool
+	// Continues says that Text goes on with a line that an earlier block began.
+	Continues bool
 }
 
-// lines assembles lines from reads (PARSING.md section 3). The text between
-// two calls is the beginning of one line: it was searched for LF and is not
-// searched again.
+// lines assembles lines from reads (PARSING.md section 3), and records of
+// lines. The text between two calls is the lines of the record that is open, if
+// any, and the beginning of one line: it was searched for LF and is not searched
+// again.
 type lines struct {
 	LineConfig
 	handler  func(Block) // borrows its block; may block
-	join     *joiner     // that handler leads to, or nil
 	readSize int         // bytes that one read shall have room for under load
 
 	buf     []byte    // owned; buf[start:end] is kept back; nil until it is needed
 	start   int       // 0, unless what is kept back is longer than what was before it
+	mark    int       // where the line begins; start, unless a record is open
 	end     int       // less than len(buf) between two calls
 	small   int       // the smallest length of buf
 	kept    kept      // what the window that buf lies in says of it
-	since   time.Time // when the first of buf[start:end] was read
+	since   time.Time // when the first of the line was read
+	joined  time.Time // when the last of the open record was read
 	split   bool      // a piece of this line went out already
+	parted  bool      // a piece of the open record went out already
 	trimmed []byte    // a text without CR
 	quiet   int       // drains in a row that the smallest buffer was enough for
 	empty   int       // drains in a row that brought nothing
@@ -94,17 +100,12 @@ func newLines(cfg LineConfig, size int, handler func(Block)) *lines {
 	if cfg.MaxLine <= 0 {
 		cfg.MaxLine = defaultMaxLine
 	}
-	l := &lines{
+	return &lines{
 		LineConfig: cfg,
 		handler:    handler,
 		readSize:   min(max(size, minBuffer), maxRead),
 		empty:      quietDrains, // it parks at once if nothing comes
 	}
-	if cfg.Start != nil {
-		l.join = newJoiner(cfg, handler)
-		l.handler = l.join.take
-	}
-	return l
 }
 
 // space is where the next read goes, never empty; it is valid until the next
@@ -121,7 +122,7 @@ func (l *lines) open() {
 	if l.Window != nil {
 		if w := l.Window(minBuffer); w != nil {
 			l.buf = l.kept.use(w)
-			l.record()
+			l.note()
 		}
 	}
 	if l.buf == nil {
@@ -130,38 +131,45 @@ func (l *lines) open() {
 	l.small = len(l.buf)
 }
 
-// record notes what is kept back, and that all behind it is zeros.
-func (l *lines) record() {
-	l.kept.record(keptRecord{start: uint32(l.start), end: uint32(l.end), flags: keptClean | l.splitFlag()})
+// note records what is kept back, and that all behind it is zeros.
+func (l *lines) note() {
+	l.kept.record(keptRecord{start: uint32(l.start), end: uint32(l.end), flags: keptClean | l.flags()})
 }
 
-func (l *lines) splitFlag() uint32 {
+// flags are those of the state.
+func (l *lines) flags() (f uint32) {
 	if l.split {
-		return keptSplit
+		f |= keptSplit
 	}
-	return 0
+	if l.parted {
+		f |= keptParted
+	}
+	return f
 }
 
 // fed takes the n bytes that were read into space at now, and hands out what
 // they complete.
 func (l *lines) fed(n int, now time.Time) {
-	if l.start == l.end {
-		l.since = now
-	}
 	read := l.buf[l.end : l.end+n]
 	full := l.end+n == len(l.buf)
-	from := l.end
+	i := bytes.LastIndexByte(read, '\n')
+	if l.mark == l.end || i >= 0 {
+		l.since = now
+	}
+	to := l.end + i + 1
 	l.end += n
-	if i := bytes.LastIndexByte(read, '\n'); i >= 0 {
-		l.whole(l.buf[l.start:from+i+1], now)
+	if i >= 0 {
+		l.whole(to, now)
 	}
-	for l.end-l.start > l.MaxLine { // no LF is left
-		l.piece(l.buf[l.start:l.start+l.MaxLine], now)
-	}
-	l.compact(now)
+	l.overlong(now)
+	l.compact()
 
 	if l.end-l.start > len(l.buf)/2 || full && len(l.buf) < l.readSize {
 		l.grow()
+	}
+	if l.end == len(l.buf) {
+		l.part(0)
+		l.compact()
 	}
 	if l.end == len(l.buf) {
 		l.cut(now)
@@ -172,43 +180,48 @@ func (l *lines) fed(n int, now time.Time) {
 // long as it lies where it was too, a kill cannot hit it half moved. Where there
 // is none, more than half of the text is kept back, and the buffer grows before
 // it is full.
-func (l *lines) compact(now time.Time) {
-	if l.start > 0 {
-		l.since = now
-	}
+func (l *lines) compact() {
 	old, n := l.end, l.end-l.start
 	if l.start > 0 && (n <= l.start || l.kept.window == nil) {
 		copy(l.buf, l.buf[l.start:l.end])
-		l.start, l.end = 0, n
+		l.start, l.mark, l.end = 0, l.mark-l.start, n
 	}
 	if l.kept.window == nil {
 		return
 	}
 	if l.end < old {
-		l.kept.record(keptRecord{end: uint32(l.end), flags: l.splitFlag()})
+		l.kept.record(keptRecord{end: uint32(l.end), flags: l.flags()})
 		clear(l.buf[l.end:old])
 	}
-	l.record()
+	l.note()
 }
 
-// whole hands out text that ends with LF: in one block, but for lines that
-// are too long or were begun by a piece.
-func (l *lines) whole(text []byte, now time.Time) {
-	for len(text) > 0 {
-		if n := l.fitting(text); n > 0 {
+// whole takes on the text up to an offset, which ends with LF. Lines that are
+// too long, or were begun by a piece, are handed out by themselves; the others
+// in one block, or as records.
+func (l *lines) whole(to int, now time.Time) {
+	for l.mark < to {
+		text := l.buf[l.mark:to]
+		n := l.fitting(text)
+		switch {
+		case n > 0 && l.Start != nil:
+			l.join(l.mark+n, now)
+		case n > 0:
 			l.give(Block{Text: text[:n], Received: now})
-			text = text[n:]
-			continue
+		default:
+			n = bytes.IndexByte(text[:min(len(text), l.MaxLine+1)], '\n') + 1
+			if n == 0 {
+				n = l.MaxLine
+			}
+			l.piece(l.mark+n, now)
 		}
-		window := text[:min(len(text), l.MaxLine+1)]
-		n := bytes.IndexByte(window, '\n') + 1
-		if n == 0 {
-			n = l.MaxLine
-			l.piece(text[:n], now)
-		} else {
-			l.give(Block{Text: text[:n], Partial: true, Received: now})
-		}
-		text = text[n:]
+	}
+}
+
+// overlong hands out pieces of the line whose end is not there.
+func (l *lines) overlong(now time.Time) {
+	for l.end-l.mark > l.MaxLine {
+		l.piece(l.mark+l.MaxLine, now)
 	}
 }
 
@@ -234,10 +247,13 @@ func (l *lines) fitting(text []byte) int {
 	return n
 }
 
-// piece hands out text of a line that goes on. It never ends with a CR that
-// TrimCR would have to take off: a byte that is no LF is known to follow.
-func (l *lines) piece(text []byte, now time.Time) {
-	l.give(Block{Text: text, Partial: true, Received: now})
+// piece hands out the text up to an offset: of a line that goes on, or was
+// begun by a piece. It never ends with a CR that TrimCR would have to take off:
+// a byte that is no LF is known to follow.
+func (l *lines) piece(to int, now time.Time) {
+	l.record(l.mark)
+	l.give(Block{Text: l.buf[l.start:to], Partial: true, Received: now})
+	l.since = now
 }
 
 // cut hands out what is kept back, before its end is known.
@@ -246,32 +262,37 @@ func (l *lines) cut(now time.Time) {
 	if l.TrimCR && l.buf[end-1] == '\r' {
 		end-- // an LF may follow
 	}
-	if end > l.start {
-		l.piece(l.buf[l.start:end], now)
+	if end > l.mark {
+		l.piece(end, now)
 	}
-	l.compact(now)
+	l.compact()
 	l.since = now
 }
 
-// give counts and hands over one block, with which what is kept back begins.
+// give counts and hands over one block, with which what is kept back begins;
+// one without text only if it says that the stream has ended.
 func (l *lines) give(b Block) {
+	if len(b.Text) == 0 && !b.Last {
+		return
+	}
 	end := l.start + len(b.Text)
-	goesOn := b.Partial && !bytes.HasSuffix(b.Text, lf)
+	goesOn := b.Partial && !b.Record && !bytes.HasSuffix(b.Text, lf)
 	l.begin(b, end)
 	if l.TrimCR {
 		b.Text = l.withoutCR(b.Text)
 	}
 	b.Lines, b.Window = 1, l.kept.window
-	if !b.Partial && !b.Last {
+	if !b.Partial && !b.Last && !b.Record {
 		b.Lines = bytes.Count(b.Text, lf)
 	}
+	b.Continues = l.split
 	l.handler(b)
-	l.start = end
+	l.start, l.mark = end, max(l.mark, end)
 	if b.Partial || b.Last {
 		l.split = goesOn
 	}
 	if l.kept.window != nil {
-		l.kept.record(keptRecord{start: uint32(l.start), end: uint32(l.end), flags: l.splitFlag()})
+		l.kept.record(keptRecord{start: uint32(l.start), end: uint32(l.end), flags: l.flags()})
 		l.kept.window.End()
 	}
 }
@@ -281,12 +302,15 @@ func (l *lines) begin(b Block, end int) {
 	if l.kept.window == nil || end == l.start {
 		return
 	}
-	r := keptRecord{start: uint32(l.start), end: uint32(l.end), block: uint32(end), flags: l.splitFlag()}
+	r := keptRecord{start: uint32(l.start), end: uint32(l.end), block: uint32(end), flags: l.flags()}
 	if b.Partial {
 		r.flags |= keptPartial
 	}
 	if b.Last {
 		r.flags |= keptLast
+	}
+	if b.Record {
+		r.flags |= keptJoined
 	}
 	l.kept.window.Begin()
 	l.kept.record(r)
@@ -325,16 +349,13 @@ func trimCR(text []byte) []byte {
 }
 
 // waits reports whether something is kept back: then expire has to be called.
-func (l *lines) waits() bool { return l.end > l.start || l.join != nil && len(l.join.held) > 0 }
+func (l *lines) waits() bool { return l.end > l.start }
 
 // expire hands out what was kept back for too long. It returns how long what
 // is kept back now may stay; 0 for ever.
 func (l *lines) expire(now time.Time) time.Duration {
 	left := l.expirePartial(now)
-	if l.join == nil {
-		return left
-	}
-	record := l.join.expire(now)
+	record := l.expireRecord(now)
 	if left == 0 || record > 0 && record < left {
 		return record
 	}
@@ -343,12 +364,12 @@ func (l *lines) expire(now time.Time) time.Duration {
 
 // expirePartial is expire of a line whose end has not come.
 func (l *lines) expirePartial(now time.Time) time.Duration {
-	if l.start == l.end || l.PartialTimeout <= 0 {
+	if l.mark == l.end || l.PartialTimeout <= 0 {
 		return 0
 	}
 	if now.Sub(l.since) >= l.PartialTimeout {
 		l.cut(now)
-		if l.start == l.end {
+		if l.mark == l.end {
 			return 0
 		}
 	}
@@ -358,18 +379,19 @@ func (l *lines) expirePartial(now time.Time) time.Duration {
 // finish hands out the rest at the end of the stream and gives the memory
 // back. The assembler cannot be used after it.
 func (l *lines) finish(now time.Time) {
+	if l.end > l.mark && l.mark > l.start && !l.starts(l.buf[l.mark:l.end]) {
+		l.mark, l.joined = l.end, now // the record's last line
+	}
+	l.record(l.mark)
 	if l.end > l.start || l.split {
 		l.give(Block{Text: l.buf[l.start:l.end], Partial: l.split, Last: true, Received: now})
-	}
-	if l.join != nil {
-		l.join.finish()
 	}
 	if l.kept.window != nil {
 		l.kept.window.Close() // nothing of it is wanted
 	} else if l.buf != nil {
 		l.release(len(l.buf) - minBuffer)
 	}
-	l.start, l.end, l.buf, l.kept = 0, 0, nil, kept{}
+	l.start, l.mark, l.end, l.buf, l.kept = 0, 0, 0, nil, kept{}
 }
 
 // drained is told how many bytes a drain took in all, and makes the buffer
@@ -400,9 +422,13 @@ func (l *lines) drained(n int) {
 	}
 }
 
-// grow doubles the buffer, up to a line of MaxLine and a read after it.
+// grow doubles the buffer, up to a line of MaxLine and a read after it, and a
+// record before it.
 func (l *lines) grow() {
 	most := max(l.MaxLine+l.readSize, minBuffer)
+	if l.Start != nil {
+		most += l.MaxLine
+	}
 	if l.kept.window != nil {
 		if len(l.buf) < most {
 			l.resize(2*(len(l.buf)+keptSize), l.buf[l.start:l.end])
@@ -426,8 +452,8 @@ func (l *lines) resize(n int, text []byte, others ...Window) bool {
 	}
 	old := l.kept.window
 	l.buf = l.kept.use(w)
-	l.start, l.end = 0, copy(l.buf, text)
-	l.record()
+	l.start, l.mark, l.end = 0, l.mark-l.start, copy(l.buf, text)
+	l.note()
 	w.Replace(append(others, old)...)
 	return true
 }

@@ -47,7 +47,7 @@ type keptRecord struct {
 }
 
 const (
-	keptMagic = 0x6c696e65
+	keptMagic = 0x6c696e66
 	keptSize  = 64 // of the head, in bytes
 
 	// Flags of a record.
@@ -55,6 +55,8 @@ const (
 	keptLast    = 1 << 1 // the block is the last
 	keptSplit   = 1 << 2 // a piece of the line at start went out before
 	keptClean   = 1 << 3 // behind end there are zeros, or what is being read
+	keptJoined  = 1 << 4 // the block is a record, or a piece of one
+	keptParted  = 1 << 5 // a piece of the record that follows the block went out before
 )
 
 // use puts the text into a window, and returns the room for it.
@@ -100,7 +102,8 @@ func OpenLeft(w Window, cfg LineConfig, handler func(Block)) (*Left, error) {
 	if r.start > r.end || int64(r.end) > int64(len(l.buf)) || r.block != 0 && (r.block < r.start || r.block > r.end) {
 		return nil, errNoText
 	}
-	l.start, l.end, l.split = int(r.start), int(r.end), r.flags&keptSplit != 0
+	l.start, l.mark, l.end = int(r.start), int(r.start), int(r.end)
+	l.split, l.parted = r.flags&keptSplit != 0, r.flags&keptParted != 0
 	if r.flags&keptClean != 0 {
 		l.end += len(bytes.TrimRight(l.buf[l.end:], "\x00"))
 	}
@@ -115,41 +118,47 @@ func HoldsText(w Window) bool {
 }
 
 // Lines hands out the block that was being handed out, under the notes that
-// were kept of it, and then all whole lines.
+// were kept of it, and then all whole lines, or all records that are over.
 func (f *Left) Lines(now time.Time) {
 	l := f.lines
 	if b := f.block; b.block > 0 {
 		l.give(Block{
-			Text: l.buf[b.start:b.block], Partial: b.flags&keptPartial != 0, Last: b.flags&keptLast != 0, Received: now,
+			Text: l.buf[b.start:b.block], Received: now,
+			Partial: b.flags&keptPartial != 0, Last: b.flags&keptLast != 0, Record: b.flags&keptJoined != 0,
 		})
 		f.block.block = 0
 	} else {
 		l.kept.window.End() // of a block that was done, whose notes are not for the next
 	}
 	if i := bytes.LastIndexByte(l.buf[l.start:l.end], '\n'); i >= 0 {
-		l.whole(l.buf[l.start:l.start+i+1], now)
+		l.whole(l.start+i+1, now)
 	}
+	l.overlong(now)
 }
 
-// Finish hands out the rest, a line without its end, and closes the window.
+// Finish hands out the rest, a record and a line without their ends, and closes
+// the window.
 func (f *Left) Finish(now time.Time) { f.lines.finish(now) }
 
 // Resume lets the reader begin with the rest, as if it had just read it: what
 // is missing of the line may still be in the pipe. It is called once, before
 // Run, after Lines; the window is closed. Where there is no room for another,
-// the rest lies in memory that ends with the process, or is given
-// out as it is if there is none either.
+// the rest lies in memory that ends with the process, or is given out as it is
+// if there is none either.
 func (r *Reader) Resume(f *Left) {
-	text := f.lines.buf[f.lines.start:f.lines.end]
-	l, old := r.lines, f.lines.kept.window
+	from := f.lines
+	text := from.buf[from.start:from.end]
+	l, old := r.lines, from.kept.window
 	l.space()
-	l.split, l.since = f.lines.split, time.Now()
+	l.split, l.parted = from.split, from.parted
+	l.since, l.joined = time.Now(), time.Now()
+	defer func() { l.mark = l.start + min(from.mark-from.start, l.end-l.start) }()
 	if l.kept.window != nil && l.resize(max(len(l.buf), 2*len(text))+keptSize, text, old) {
 		return
 	}
 	size := max(minBuffer, 2*len(text))
 	if more := size - minBuffer; more > 0 && l.Reserve != nil && !l.Reserve(more) {
-		l.split = false // of the line that comes, which begins anew
+		l.split, l.parted = false, false // of what comes, which begins anew
 		f.Finish(time.Now())
 		return
 	}

@@ -90,9 +90,23 @@ func (a *fakeArena) killed() *fakeArena {
 	return left
 }
 
+// marked is the text of a block, with a mark at the end of each record.
+func marked(b Block) string {
+	switch text := string(b.Text); {
+	case b.Partial && !b.Last:
+		return text + "…"
+	case b.Record || b.Last:
+		return text + "|"
+	default:
+		return strings.ReplaceAll(text, "\n", "\n|")
+	}
+}
+
+var unmarked = strings.NewReplacer("…", "", "|", "")
+
 // crash reads a text in pieces, is killed at one moment, and continues with
 // what is left, and with what was not read yet. It returns all text that was
-// handed out, and false when there was no such moment.
+// handed out, marked, and false when there was no such moment.
 func crash(t *testing.T, cfg LineConfig, text string, step, moment int, resume bool) (got string, killed bool) {
 	t.Helper()
 	type kill struct{}
@@ -110,7 +124,7 @@ func crash(t *testing.T, cfg LineConfig, text string, step, moment int, resume b
 			return // noted: before the kill
 		}
 		pass()
-		out.Write(b.Text)
+		out.WriteString(marked(b))
 		w.taken = w.burst
 		pass()
 	}
@@ -180,13 +194,15 @@ func TestKillOfReader(t *testing.T) {
 		"long lines":  strings.Repeat(strings.Repeat("y", 30_000)+"\n", 8),
 		"grows":       "first\n" + long + "\nlast\n",
 		"CR LF":       strings.Repeat("a\r\nbc\r\n", 30),
+		"records":     "before\n" + strings.Repeat("[1\n[2\na\nb\n[3\n"+x(60)+"\nc\n", 6) + "d",
+		"long record": "[1\n" + strings.Repeat(x(999)+"\n", 70) + "[2\nlast\n",
 		// A NUL that is the end of a read cannot be told from what was not read.
 		"zeros within": strings.Repeat("a\x00\x00b\n", 20),
 	}
 	for name, text := range texts {
-		for _, cfg := range []LineConfig{{}, {MaxLine: 50_000}, {MaxLine: 4}, {TrimCR: true}} {
+		for _, cfg := range []LineConfig{{}, {MaxLine: 50_000}, {MaxLine: 4}, {TrimCR: true}, joining(0), joining(50)} {
 			for _, step := range []int{5, 7000, maxRead} {
-				if len(text)/step > 2000 || cfg.MaxLine == 4 && len(text) > 1000 {
+				if len(text)/step > 2000 || cfg.MaxLine > 0 && cfg.MaxLine <= 50 && len(text) > 1000 {
 					continue
 				}
 				for _, resume := range []bool{true, false} {
@@ -206,10 +222,20 @@ func testKills(t *testing.T, name string, cfg LineConfig, text string, step int,
 	if cfg.TrimCR {
 		want = strings.ReplaceAll(text, "\r\n", "\n")
 	}
+	records := resume && cfg.Start != nil // they must be the same too
+	if records {
+		if want, _ = crash(t, cfg, text, step, 0, resume); unmarked.Replace(want) != text {
+			t.Fatalf("%s: not killed: %.200q", name, want)
+		}
+	}
 	for moment, killed := 1, true; killed; moment++ {
 		var got string
-		if got, killed = crash(t, cfg, text, step, moment, resume); got != want {
-			t.Fatalf("%s: killed at moment %d: %.200q, %d bytes, want %.200q, %d bytes", name, moment, got, len(got), want, len(want))
+		got, killed = crash(t, cfg, text, step, moment, resume)
+		if !records {
+			got = unmarked.Replace(got)
+		}
+		if got != want {
+			t.Fatalf("%s: killed at moment %d: %q, want %q", name, moment, tail(got), tail(want))
 		}
 	}
 }
@@ -327,3 +353,5 @@ func FuzzOpenLeft(f *testing.F) {
 		}
 	})
 }
+
+func tail(s string) string { return s[max(0, len(s)-200):] }

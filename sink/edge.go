@@ -60,8 +60,7 @@ func (e *Edge) Sink() *Sink { return e.sink }
 // Waits reports whether the edge can hold its source up.
 func (e *Edge) Waits() bool { return e.policy != 0 }
 
-// Follow makes the next call note in n what it is doing. It counts messages,
-// or for AppendLines bytes.
+// Follow makes the next call note in n what it is doing.
 func (e *Edge) Follow(n *buffer.Note) *Edge {
 	e.note = n
 	return e
@@ -83,20 +82,20 @@ func (e *Edge) Append(o *Origin, ms []syslog.Message) Tally {
 	e.begin()
 	defer e.end()
 	for i := range ms {
-		e.appendLocked(o, &ms[i], 1, &t)
+		e.appendLocked(o, &ms[i], &t)
 	}
 	return t
 }
 
-// appendLocked takes one message on, which is so many units of the note.
-func (e *Edge) appendLocked(o *Origin, m *syslog.Message, units int, t *Tally) {
+// appendLocked takes one message on.
+func (e *Edge) appendLocked(o *Origin, m *syslog.Message, t *Tally) {
 	s := e.sink
 	if s.filters && !s.conf.Match.takes(m) {
 		t.Filtered++
-		e.note.Skip(units)
+		e.note.Skip(1)
 		return
 	}
-	e.note.Step(units)
+	e.note.Step(1)
 	if e.tryLocked(o, m) {
 		t.Accepted++
 		e.dropping = false
@@ -108,11 +107,11 @@ func (e *Edge) appendLocked(o *Origin, m *syslog.Message, units int, t *Tally) {
 	case overdue:
 		t.Dropped++
 		s.buf.Drop(e.key, 1, MemoryFull)
-		e.note.Skip(units)
+		e.note.Skip(1)
 	case stopping:
 		t.Stopped++
 		s.buf.Drop(e.key, 1, Stopped)
-		e.note.Skip(units)
+		e.note.Skip(1)
 	}
 }
 
@@ -210,7 +209,7 @@ func (e *Edge) AppendLines(o *Origin, text []byte, lines int, received time.Time
 		end := bytes.IndexByte(text, '\n')
 		e.m.Message = text[:end]
 		text, lines = text[end+1:], lines-1
-		e.appendLocked(o, &e.m, end+1, &t)
+		e.appendLocked(o, &e.m, &t)
 	}
 	e.m = syslog.Message{}
 	return t
@@ -244,7 +243,7 @@ func (e *Edge) AppendPiece(o *Origin, text []byte, partial bool, received time.T
 	var t Tally
 	e.begin()
 	defer e.end()
-	e.appendLocked(o, &e.m, 1, &t)
+	e.appendLocked(o, &e.m, &t)
 	e.m = syslog.Message{}
 	return t
 }

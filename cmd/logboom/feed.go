@@ -257,15 +257,13 @@ func (d *daemon) readPipe(f *feed, pipe *proc.Pipe, lines Lines, severity LineSe
 		}
 		return func(b proc.Block) { f.block(o, b) }
 	}
-	cfg := d.lineConfig(lines)
-	if canNote(lines, severity, nil) {
-		cfg.Window = d.lineWindow(f.name, lineLabel{})
-	}
-	reader := proc.NewReader(pipe, d.poller, cfg, severity.of(take))
+	cfg, handler := d.lineConfig(lines), severity.of(take)
+	cfg.Window = d.lineWindow(f.name, lineLabel{})
+	reader := proc.NewReader(pipe, d.poller, cfg, handler)
 	f.runs = append(f.runs, reader.Run)
 	f.closers = append(f.closers, pipe)
 	f.takeUpLines = func(w *buffer.Window, _ lineLabel) error {
-		left, err := proc.OpenLeft(lineWindow{w}, lineByLine(cfg), take(severity.orInfo()))
+		left, err := proc.OpenLeft(lineWindow{w}, cfg, handler)
 		if err == nil {
 			left.Lines(time.Now())
 			reader.Resume(left)

@@ -86,7 +86,7 @@ func (in *input) messages(o *sink.Origin, ms []syslog.Message, w *buffer.Window)
 	tallies := make([]sink.Tally, 0, 8)
 	for _, e := range in.edges {
 		note := w.Note(e.Sink().Name())
-		had := min(note.At(), len(ms))
+		had := note.Had(0, len(ms))
 		t := e.Follow(note).Append(o, ms[had:])
 		t.Accepted += uint64(had)
 		tallies = append(tallies, t)
@@ -127,17 +127,18 @@ func (in *input) block(o *sink.Origin, b proc.Block) {
 // take appends what the note says that the sink does not have yet: all, unless
 // the block was left behind.
 func (e *edge) take(o *sink.Origin, text []byte, b proc.Block, piece bool, note *buffer.Note) sink.Tally {
-	had := note.At()
+	had := note.Had(b.Before, b.Lines)
 	if piece {
 		if had > 0 {
 			return sink.Tally{Accepted: 1}
 		}
 		return e.Follow(note).AppendPiece(o, text, b.Partial, b.Received)
 	}
-	had = min(had, len(text))
-	lines := bytes.Count(text[:had], []byte{'\n'})
-	t := e.Follow(note).AppendLines(o, text[had:], b.Lines-lines, b.Received)
-	t.Accepted += uint64(lines)
+	for range had {
+		text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	t := e.Follow(note).AppendLines(o, text, b.Lines-had, b.Received)
+	t.Accepted += uint64(had)
 	return t
 }
 

@@ -72,9 +72,18 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 			Priority: userFacility | uint8(severity), Program: []byte(f.name), PID: []byte(strconv.Itoa(pid)),
 		}
 	}
+	output := func(l lineLabel) func(proc.Block) {
+		return severity[l.stream].of(func(severity Severity) func(proc.Block) {
+			o := origin(l.pid, l.stream, severity)
+			take := func(b proc.Block) { f.block(o, b) }
+			if prefix == nil {
+				return take
+			}
+			return prefix.of(o, l.process).before(take)
+		})
+	}
 	f.takeUpLines = func(w *buffer.Window, label lineLabel) error {
-		o := origin(label.pid, label.stream, severity[label.stream].orInfo())
-		return takeUpText(w, lineByLine(d.lineConfig(s.Lines)), func(b proc.Block) { f.block(o, b) })
+		return takeUpText(w, d.lineConfig(s.Lines), output(label))
 	}
 	return proc.Config{
 		Name: i.name, Command: i.command, Directory: i.directory, Environment: i.environment,
@@ -85,20 +94,10 @@ func (d *daemon) processConfig(f *feed, s *Program, i instanceOf, prefix *linePr
 		StopSignal: unix.Signal(s.StopSignal), StopWait: s.StopWait, StopAsGroup: s.StopAsGroup, KillAsGroup: s.KillAsGroup,
 		Family: d.family, Poller: d.poller, Log: d.log, Lines: d.lineConfig(s.Lines),
 		Output: func(pid int, stream string) func(proc.Block) {
-			return severity[stream].of(func(severity Severity) func(proc.Block) {
-				o := origin(pid, stream, severity)
-				take := func(b proc.Block) { f.block(o, b) }
-				if prefix == nil {
-					return take
-				}
-				return prefix.of(o, i.name).before(take)
-			})
+			return output(lineLabel{stream, pid, i.name})
 		},
 		Window: func(pid int, stream string) func(int) proc.Window {
-			if !canNote(s.Lines, severity[stream], prefix) {
-				return nil
-			}
-			return d.lineWindow(f.name, lineLabel{stream, pid})
+			return d.lineWindow(f.name, lineLabel{stream, pid, i.name})
 		},
 	}
 }

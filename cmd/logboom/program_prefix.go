@@ -69,7 +69,6 @@ type prefixer struct {
 	parts [][]byte // with the time between each two
 	text  []byte   // of the lines with their prefixes
 	one   []byte   // the prefix of a block, whose lines were received together
-	split bool     // the last block was a piece, and its line goes on
 }
 
 // prefixChunk is how much text is given on at once, in bytes: lines of one
@@ -96,6 +95,7 @@ func (x *prefixer) before(next func(proc.Block)) func(proc.Block) {
 			if len(rest) == 0 || len(x.text) >= prefixChunk {
 				b.Text = x.text
 				next(b)
+				b.Before += b.Lines
 				x.text, b.Lines = x.text[:0], 0
 			}
 		}
@@ -105,9 +105,7 @@ func (x *prefixer) before(next func(proc.Block)) func(proc.Block) {
 // piece passes on a piece of a line, or a record of several lines: that has
 // the prefix before its first one.
 func (x *prefixer) piece(b proc.Block, next func(proc.Block)) {
-	begins := !x.split
-	x.split = b.Partial && !b.Last && !bytes.HasSuffix(b.Text, []byte{'\n'})
-	if begins {
+	if !b.Continues {
 		x.text = append(append(x.text[:0], x.one...), b.Text...)
 		b.Text = x.text
 	}

@@ -134,6 +134,7 @@ func piece(text string) proc.Block {
 // SU11: the prefix goes before each line; PI08: and never into one.
 func TestPrefix(t *testing.T) {
 	last := func(b proc.Block) proc.Block { b.Last = true; return b }
+	more := func(b proc.Block) proc.Block { b.Continues = true; return b }
 	tests := []struct {
 		prefix string
 		in     []proc.Block
@@ -143,8 +144,8 @@ func TestPrefix(t *testing.T) {
 		{"$time $program[$pid] $stream: ", []proc.Block{whole("a\n")}, "2026-03-15T10:20:30.005Z php[42] stderr: a\n"},
 		{"${process}$$ $host $source $facility.$severity ", []proc.Block{whole("a\n")}, "php_01$ app01 src user.warning a\n"},
 		{"$time$time", []proc.Block{whole("\n")}, "2026-03-15T10:20:30.005Z2026-03-15T10:20:30.005Z\n"},
-		{"> ", []proc.Block{piece("a"), piece("b"), piece("c\n"), whole("d\n")}, "> a|b|c\n|> d\n"},
-		{"> ", []proc.Block{piece("a"), last(piece("b")), whole("c\n")}, "> a|b|> c\n"},
+		{"> ", []proc.Block{piece("a"), more(piece("b")), more(piece("c\n")), whole("d\n")}, "> a|b|c\n|> d\n"},
+		{"> ", []proc.Block{piece("a"), more(last(piece("b"))), whole("c\n")}, "> a|b|> c\n"},
 		{"> ", []proc.Block{{Text: []byte("a"), Lines: 1, Last: true}}, "> a"},
 	}
 	for _, tt := range tests {

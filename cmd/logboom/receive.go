@@ -86,46 +86,27 @@ func (w lineWindow) Replace(others ...proc.Window) {
 // lineLabel is what the label of such a window says, behind labelLines: which
 // pipe of which process of a program it was.
 type lineLabel struct {
-	stream string
-	pid    int
+	stream  string
+	pid     int
+	process string
 }
 
 const labelLines = "lines"
 
-func (l lineLabel) String() string { return fmt.Sprintf("%s %s %d", labelLines, l.stream, l.pid) }
+func (l lineLabel) String() string {
+	return fmt.Sprintf("%s %s %d %s", labelLines, l.stream, l.pid, l.process)
+}
 
 // parseLabel reads a label. False: it is none of a pipe's.
 func parseLabel(text string) (l lineLabel, ok bool) {
-	words := strings.Split(text, " ")
-	if len(words) != 3 || words[0] != labelLines {
+	words := strings.SplitN(text, " ", 4)
+	if len(words) != 4 || words[0] != labelLines {
 		return l, false
 	}
 	var err error
-	l.stream = words[1]
+	l.stream, l.process = words[1], words[3]
 	l.pid, err = strconv.Atoi(words[2])
 	return l, err == nil
-}
-
-// canNote reports whether what is read from a pipe goes on block by block, so
-// that a window can note what was done. Records of several lines, a prefix and
-// a severity of each line make several of one, or keep text.
-func canNote(lines Lines, severity LineSeverity, prefix *linePrefix) bool {
-	return lines.Multiline.Start == nil && severity != autoSeverity && prefix == nil
-}
-
-// lineByLine is how text that was left behind is taken up, whatever the config
-// says now.
-func lineByLine(cfg proc.LineConfig) proc.LineConfig {
-	cfg.Start = nil
-	return cfg
-}
-
-// orInfo is the severity of lines that are taken up.
-func (s LineSeverity) orInfo() Severity {
-	if s == autoSeverity {
-		return info
-	}
-	return Severity(s)
 }
 
 // lineWindow gives the reader of a pipe parts of the arena.

@@ -68,6 +68,7 @@ func (f *severityFinder) take(b proc.Block) {
 		if severity != f.current && lines > 0 {
 			f.pass(b, run, lines)
 			b.Text = b.Text[run:]
+			b.Before += lines
 			run, lines = 0, 0
 		}
 		f.current = severity

@@ -93,7 +93,7 @@ func TestJoinExpire(t *testing.T) {
 // What a record takes is reserved, and given back; refused, it goes out in
 // pieces and nothing is lost.
 func TestJoinMemory(t *testing.T) {
-	for _, limit := range []int{0, 10_000, 1 << 20} {
+	for _, limit := range []int{0, 100_000, 1 << 20} {
 		used, most := 0, 0
 		cfg := joining(1 << 20)
 		cfg.Reserve = func(n int) bool {
@@ -122,11 +122,11 @@ func TestJoinAllocs(t *testing.T) {
 		t.Skip("allocations are not counted under the race detector")
 	}
 	blocks := 0
-	j := newJoiner(joining(1<<20), func(Block) { blocks++ })
-	b := Block{Text: []byte(strings.Repeat("[a line of a program\n", 1000)), Lines: 1000, Received: t0}
-	j.take(b)
+	l := newLines(joining(1<<20), defaultPipe, func(Block) { blocks++ })
+	text := strings.Repeat("[a line of a program\n", 1000)
+	feed(l, text, len(text))
 	blocks = 0
-	if n := testing.AllocsPerRun(10, func() { j.take(b) }); n != 0 || blocks != 2*11 {
+	if n := testing.AllocsPerRun(10, func() { feed(l, text, len(text)) }); n != 0 || blocks != 2*11 {
 		t.Errorf("%v allocations, %d blocks", n, blocks)
 	}
 }
