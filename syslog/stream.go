@@ -359,15 +359,12 @@ func (s *Stream) Retire() { close(s.retired) }
 // Close does nothing.
 func (s *Stream) Close() error {
 	s.mu.Lock()
-	file, spare := s.file, s.spare
-	s.file, s.spare = nil, nil
+	file := s.file
+	s.file = nil
 	s.mu.Unlock()
 	err := s.ln.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
-	for _, w := range spare {
-		err = errors.Join(err, w.Close())
-	}
-	return errors.Join(file.remove(), err)
+	return errors.Join(file.remove(), s.GiveBack(), err)
 }

@@ -17,6 +17,7 @@ type StreamWindow interface {
 	// writes to first: one store puts it in the place of the old. False: there
 	// is no room.
 	Move(n int, fill func(memory []byte)) bool
+	IsOld() bool // its memory is wanted back: other windows lie elsewhere
 	Close() error
 }
 
@@ -137,9 +138,12 @@ func (k *keptStream) space(f *Framer) []byte {
 		k.head.put(recordOf(f))
 	}
 	switch {
+	case held > 0 && k.window.IsOld():
+		k.move(f, size)
 	case size > streamWindow && held < streamWindow/4:
 		k.move(f, streamWindow) // or stays
-	case len(f.buf)-f.w < minRead && !k.move(f, 2*size):
+	}
+	if len(f.buf)-f.w < minRead && !k.move(f, 2*size) {
 		return nil
 	}
 	return f.buf[f.w:]
@@ -230,7 +234,7 @@ func (s *Stream) takeWindow() StreamWindow {
 
 func (s *Stream) giveWindow(w StreamWindow) {
 	s.mu.Lock()
-	keep := len(s.spare) < spareWindows && len(w.Memory()) == streamWindow
+	keep := len(s.spare) < spareWindows && len(w.Memory()) == streamWindow && !w.IsOld()
 	if keep {
 		s.spare = append(s.spare, w)
 	}
@@ -238,6 +242,19 @@ func (s *Stream) giveWindow(w StreamWindow) {
 	if !keep {
 		w.Close() // nothing is in it
 	}
+}
+
+// GiveBack closes the windows that no connection has, in which nothing is.
+func (s *Stream) GiveBack() error {
+	s.mu.Lock()
+	spare := s.spare
+	s.spare = nil
+	s.mu.Unlock()
+	var err error
+	for _, w := range spare {
+		err = errors.Join(err, w.Close())
+	}
+	return err
 }
 
 // LeftStream is what a window of a process that was killed holds of a

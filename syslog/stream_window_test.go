@@ -94,6 +94,8 @@ func (w *fakeStreamWindow) Move(n int, fill func([]byte)) bool {
 	return true
 }
 
+func (w *fakeStreamWindow) IsOld() bool { return false }
+
 func (w *fakeStreamWindow) Close() error {
 	w.closed = true
 	return nil

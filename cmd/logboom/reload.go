@@ -74,13 +74,16 @@ func (d *daemon) leaveOldArena(settled *sync.WaitGroup) {
 			continue
 		}
 		for _, socket := range f.sockets {
-			dg, ok := socket.(*syslog.Datagram)
-			if !ok {
-				continue
+			var leave func() error
+			switch socket := socket.(type) {
+			case *syslog.Stream:
+				leave = socket.GiveBack
+			case *syslog.Datagram:
+				w := windowOf(d.receiveWindow(f, s))
+				leave = func() error { return socket.Move(w) }
 			}
-			w := windowOf(d.receiveWindow(f, s))
 			settled.Go(func() {
-				if err := dg.Move(w); err != nil {
+				if err := leave(); err != nil {
 					f.log.Error().Err(err).Msg("memory.cap")
 				}
 			})
