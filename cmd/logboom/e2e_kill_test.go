@@ -25,6 +25,8 @@ type killWorld struct {
 	udp      *os.File
 	sockets  setting
 	senders  map[string]*sender // by source
+	peers    map[string]*connections
+	programs *programRuns
 	binary   string
 	messages int // delivered in all
 	daemons  []*instance
@@ -55,10 +57,34 @@ type = "fifo"
 path = "fifo"
 when_full = "block"
 sinks = ["gz", "plain"]
+[source.severities]
+type = "fifo"
+path = "severities"
+severity = "auto"
+when_full = "block"
+sinks = ["gz", "plain"]
+[source.records]
+type = "fifo"
+path = "records"
+multiline = { start = '^records \d*[05] ' }
+when_full = "block"
+sinks = ["gz", "plain"]
 [source.tcp]
 type = "syslog"
 listen = "tcp://127.0.0.1:TCP"
 format = "raw"
+sinks = ["gz", "plain"]
+[source.stream]
+type = "syslog"
+listen = "unix://stream.sock"
+format = "raw"
+sinks = ["gz", "plain"]
+[program.prog]
+command = ["SELF"]
+environment = { LOGBOOM_TEST_COUNTING = "FOLDER" }
+prefix = "P "
+multiline = { start = '^prog \d*[05] ' }
+when_full = "block"
 sinks = ["gz", "plain"]
 [sink.gz]
 type = "file"
@@ -87,6 +113,7 @@ func tmpfsDir(t *testing.T) string {
 func newKillWorld(t *testing.T, binary string) *killWorld {
 	t.Helper()
 	w := &killWorld{t: t, dir: t.TempDir(), binary: binary, senders: make(map[string]*sender)}
+	w.programs = &programRuns{t: t, dir: t.TempDir(), known: make(map[string]*stretch)}
 	w.udp = heldSocket(t, unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	if err := unix.SetsockoptInt(int(w.udp.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20); err != nil {
 		t.Log("a small receive buffer:", err)
@@ -99,37 +126,51 @@ func newKillWorld(t *testing.T, binary string) *killWorld {
 	}
 	port := name.(*unix.SockaddrInet4).Port
 	tcp := freePort(t, "tcp")
-	configure(t, w.dir, fill(killConf, "PORT", port, "TCP", tcp, "RUNTIME", tmpfsDir(t)))
-	w.senders["tcp"] = send("tcp", 4000, toWhoeverListens(t, fmt.Sprintf("127.0.0.1:%d", tcp)))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	configure(t, w.dir, fill(killConf, "PORT", port, "TCP", tcp, "RUNTIME", tmpfsDir(t), "SELF", self, "FOLDER", w.programs.dir))
+	w.peers = map[string]*connections{
+		"tcp": {t: t, dial: func() (net.Conn, error) { return net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", tcp)) }},
+		"stream": {t: t, dial: func() (net.Conn, error) {
+			name := fmt.Sprintf("%s/peer%d", w.dir, time.Now().UnixNano())
+			return net.DialUnix("unix", &net.UnixAddr{Name: name, Net: "unix"}, &net.UnixAddr{Name: w.dir + "/stream.sock", Net: "unix"})
+		}},
+	}
+	for name, peer := range w.peers {
+		w.senders[name] = send(name, 4000, peer.write)
+		t.Cleanup(func() {
+			if c := peer.current(); c != nil {
+				c.Close()
+			}
+		})
+	}
 	w.senders["fifo"] = send("fifo", 20000, toStream(heldFIFO(t, w.dir+"/fifo")))
+	w.senders["records"] = send("records", 5000, toStream(heldFIFO(t, w.dir+"/records")))
+	w.senders["severities"] = send("severities", 5000, withSeverities(toStream(heldFIFO(t, w.dir+"/severities"))))
 	w.senders["udp"] = send("udp", 40000, toDatagrams(t, "udp", fmt.Sprintf("127.0.0.1:%d", port)))
 	w.senders["unixgram"] = send("unixgram", 4000, toDatagrams(t, "unixgram", w.dir+"/held.sock"))
 	return w
 }
 
-// toWhoeverListens sends lines over TCP and connects anew when a daemon has been
-// killed. What that one had not read is lost, and so is what nobody listened to.
-func toWhoeverListens(t *testing.T, address string) func([]byte) error {
-	var c net.Conn
-	t.Cleanup(func() {
-		if c != nil {
-			c.Close()
-		}
-	})
-	return func(line []byte) (err error) {
-		if c == nil {
-			if c, err = net.Dial("tcp", address); err != nil {
-				c = nil
-				return nil
-			}
-		}
-		if _, err = c.Write(line); err != nil {
-			c.Close()
-			c = nil
-		}
-		return nil
+// withSeverities writes before each line, one after the other, what severity =
+// "auto" knows.
+func withSeverities(write func([]byte) error) func([]byte) error {
+	n := 0
+	var text []byte
+	return func(line []byte) error {
+		text = append(append(text[:0], severityMarks[n%len(severityMarks)]...), line...)
+		n++
+		return write(text)
 	}
 }
+
+var severityMarks = []string{"[t] a.ERROR: ", "", "[t] a.INFO: ", "[t] a.DEBUG: "}
+
+// withoutMarks takes off what sources of the config have put before lines, or
+// between them, and what withSeverities has.
+var withoutMarks = strings.NewReplacer("#012", "\n", "P prog ", "prog ", severityMarks[0], "", severityMarks[2], "", severityMarks[3], "")
 
 // heldFIFO makes a FIFO that has a reader whoever comes and goes.
 func heldFIFO(t *testing.T, path string) *os.File {
@@ -195,25 +236,34 @@ func (w *killWorld) finish() {
 			w.t.Errorf("%s: sending failed: %v", name, s.err)
 		}
 	}
+	for _, peer := range w.peers {
+		peer.end()
+	}
 	d.stop()
+	w.programs.end()
 	defer func() {
 		if w.t.Failed() {
 			w.t.Log(w.troubles())
 		}
 	}()
+	for name, peer := range w.peers {
+		for _, kind := range []string{"gz/" + name + "*.gz", "plain/" + name + "*.log"} {
+			w.messages += wantStretches(w.t, kind, w.text(kind, name), peer.all)
+		}
+	}
+	for _, kind := range []string{"gz/prog*.gz", "plain/prog*.log"} {
+		w.messages += wantStretches(w.t, kind, w.text(kind, "prog"), w.programs.stretches())
+	}
 	for name, s := range w.senders {
+		if w.peers[name] != nil {
+			continue
+		}
 		want := s.sent
 		if name == "udp" {
 			want -= w.drops()
 		}
 		for _, kind := range []string{"gz/" + name + "*.gz", "plain/" + name + "*.log"} {
 			got := w.inOrder(kind, name)
-			if name == "tcp" { // nobody can tell how many it should be
-				if got == 0 {
-					w.t.Errorf("%s: no lines", kind)
-				}
-				want = got
-			}
 			if got != want {
 				w.t.Errorf("%s: %d lines, want %d: %d sent, %d dropped by the kernel", kind, got, want, s.sent, s.sent-want)
 			}
@@ -231,24 +281,7 @@ func (w *killWorld) finish() {
 // once each and in order, and returns how many.
 func (w *killWorld) inOrder(pattern, sender string) int {
 	w.t.Helper()
-	paths, err := filepath.Glob(filepath.Join(w.dir, pattern))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var files [][]int
-	for _, path := range paths {
-		var text []byte
-		if strings.HasSuffix(path, ".gz") {
-			text = readGzip(w.t, path)
-		} else if text, err = os.ReadFile(path); err != nil {
-			w.t.Fatal(err)
-		}
-		if numbers := numbersOf(w.t, text, sender); len(numbers) > 0 {
-			files = append(files, numbers)
-		}
-	}
-	slices.SortFunc(files, func(a, b []int) int { return cmp.Compare(a[0], b[0]) })
-	all := slices.Concat(files...)
+	all := numbersOf(w.t, w.text(pattern, sender), sender)
 	for i := 1; i < len(all); i++ {
 		if all[i] <= all[i-1] {
 			w.t.Errorf("%s: number %d after %d", pattern, all[i], all[i-1])
@@ -256,6 +289,56 @@ func (w *killWorld) inOrder(pattern, sender string) int {
 		}
 	}
 	return len(all)
+}
+
+// text is what is in the files of a pattern, in the order of the first whole
+// lines of the sender in them, without what stands before and between lines.
+func (w *killWorld) text(pattern, sender string) []byte {
+	w.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(w.dir, pattern))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	type file struct {
+		first int
+		text  string
+	}
+	var files []file
+	for _, path := range paths {
+		var text []byte
+		if strings.HasSuffix(path, ".gz") {
+			text = readGzip(w.t, path)
+		} else if text, err = os.ReadFile(path); err != nil {
+			w.t.Fatal(err)
+		}
+		f := file{-1, withoutMarks.Replace(string(text))}
+		for line := range strings.Lines(f.text) {
+			var n int
+			if _, err := fmt.Sscanf(line, sender+" %d ", &n); err == nil && line == string(numbered(nil, sender, n)) {
+				f.first = n
+				break
+			}
+		}
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.first, b.first) })
+	var all []byte
+	for _, f := range files {
+		all = append(all, f.text...)
+	}
+	return all
+}
+
+// kill kills a daemon, if it has not been already, and finds out what it had read
+// of those sources whose queues go with it.
+func (w *killWorld) kill(d *instance, how func()) {
+	h, links := hold(d), w.programs.links()
+	defer h.close()
+	how()
+	for _, peer := range w.peers {
+		peer.cut(h)
+	}
+	w.programs.cut(h, links)
 }
 
 // A daemon is killed at each step between the receipt of a message and the end
@@ -276,9 +359,11 @@ func TestKillAtEachStep(t *testing.T) {
 			at := fmt.Sprintf("%s:%d", step, 1+rand.N(most))
 			d := w.run("LOGBOOM_KILL=" + at)
 			t.Log(at)
-			if code := d.wait(10 * time.Second); code != -1 {
-				t.Fatalf("%s: exit code %d\n%s", at, code, d.stderr.String())
-			}
+			w.kill(d, func() {
+				if code := d.wait(10 * time.Second); code != -1 {
+					t.Fatalf("%s: exit code %d\n%s", at, code, d.stderr.String())
+				}
+			})
 		}
 	}
 	w.finish()
@@ -304,8 +389,10 @@ func killAtRandom(t *testing.T, times int) {
 		d := w.run()
 		// From its first instruction on, the taking up included.
 		time.Sleep(rand.N(250 * time.Millisecond))
-		d.signal(unix.SIGKILL)
-		d.wait(5 * time.Second)
+		w.kill(d, func() {
+			d.signal(unix.SIGKILL)
+			d.wait(5 * time.Second)
+		})
 	}
 	w.finish()
 	t.Logf("%d kills, %d messages, each once in a gzip and a plain file; %d were dropped by the kernel", times, w.messages, w.drops())
