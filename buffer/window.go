@@ -54,8 +54,22 @@ func (a *Arena) NewWindow(source, label string, n int) *Window {
 }
 
 // Resize takes another window for the same messages. A replay does not see it
-// before Replace. Nil: there is no room.
-func (w *Window) Resize(n int) *Window { return w.arena.newWindow(w.Source, w.Label, n) }
+// before Replace. Nil: there is no room. A larger one leaves a quarter of what is
+// set aside, so that each source finds room for a small one.
+func (w *Window) Resize(n int) *Window {
+	if n > len(w.piece) && !w.arena.leaves(n) {
+		return nil
+	}
+	return w.arena.newWindow(w.Source, w.Label, n)
+}
+
+// leaves reports whether Reserve of n bytes leaves a quarter of what is set
+// aside.
+func (a *Arena) leaves(n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(a.aside-a.reserved, 0)+max(a.common, 0)-n >= a.aside/4
+}
 
 // Replace puts a window from Resize in the place of others, with one store, and
 // closes them. What they held was copied.

@@ -408,6 +408,8 @@ func (l *lines) drained(n int) {
 		case w.IsOld():
 			l.resize(len(w.Memory()), l.buf[l.start:l.end])
 		}
+	} else if l.Window != nil && l.buf != nil {
+		l.moveIn()
 	}
 	if len(l.buf) == l.small {
 		return
@@ -456,6 +458,19 @@ func (l *lines) resize(n int, text []byte, others ...Window) bool {
 	l.note()
 	w.Replace(append(others, old)...)
 	return true
+}
+
+// moveIn goes on in a window, now that there is room for one.
+func (l *lines) moveIn() {
+	w := l.Window(max(minBuffer, 2*(l.end-l.start)+keptSize))
+	if w == nil {
+		return
+	}
+	text, size := l.buf[l.start:l.end], len(l.buf)
+	l.buf = l.kept.use(w)
+	l.start, l.mark, l.end, l.small = 0, l.mark-l.start, copy(l.buf, text), minBuffer-keptSize
+	l.note()
+	l.release(size - minBuffer)
 }
 
 // shrink goes back to the smallest buffer; what is kept back must fit.

@@ -260,6 +260,18 @@ func TestWindowRefused(t *testing.T) {
 	if l.kept.window != nil || len(l.buf) != minBuffer {
 		t.Error("without a window there is memory of the process")
 	}
+	got = records{}
+	l.fed(copy(l.space(), "whole\nthe begin"), t0)
+	arena.room = 1
+	l.drained(15)
+	left, err := OpenLeft(arena.killed().windows[0], LineConfig{}, got.take)
+	if err != nil || l.kept.window == nil {
+		t.Fatalf("there is room for a window: %v", err)
+	}
+	left.Finish(t0)
+	feed(l, "ning\n", 3)
+	l.finish(t0)
+	got.expect(t, "whole\n", "the begin$", "the beginning\n")
 }
 
 // A window whose memory is wanted back is left for another with what is kept

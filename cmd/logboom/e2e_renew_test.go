@@ -142,7 +142,7 @@ func TestKillWhileRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sizes := []string{"8MiB", "16MiB", "32MiB"}
+	sizes := []string{"16MiB", "32MiB", "64MiB"}
 	renewed := 0
 	for range 12 {
 		d := w.run()
@@ -156,8 +156,10 @@ func TestKillWhileRenewed(t *testing.T) {
 		if len(d.entries("reloaded")) > 0 {
 			renewed++
 		}
-		d.signal(unix.SIGKILL)
-		d.wait(5 * time.Second)
+		w.kill(d, func() {
+			d.signal(unix.SIGKILL)
+			d.wait(5 * time.Second)
+		})
 	}
 	if renewed == 0 {
 		t.Error("no kill came after a reload")
