@@ -253,6 +253,12 @@ func (p *programRuns) links() map[string]string {
 	return links
 }
 
+// count is how many processes there were.
+func (p *programRuns) count() int {
+	files, _ := filepath.Glob(p.dir + "/run-*")
+	return len(files)
+}
+
 // fresh are the processes that were not known yet; all have ended.
 func (p *programRuns) fresh() map[string]*stretch {
 	fresh := make(map[string]*stretch)
@@ -301,9 +307,9 @@ func (s *stretch) settle(unread []byte) {
 
 // end says that all that the last process has written was read.
 func (p *programRuns) end() {
-	for _, s := range p.fresh() {
-		s.settle(nil)
-	}
+	p.fresh()
+	all := p.stretches()
+	all[len(all)-1].settle(nil)
 }
 
 // stretches are those of all processes, in their order.

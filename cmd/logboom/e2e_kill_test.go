@@ -228,8 +228,10 @@ func (w *killWorld) drops() int {
 // compares what was sent with what is in the files.
 func (w *killWorld) finish() {
 	w.t.Helper()
+	programs := w.programs.count()
 	d := w.run()
 	d.await("started", 20*time.Second)
+	eventually(w.t, 20*time.Second, "the program runs", func() bool { return w.programs.count() > programs })
 	for name, s := range w.senders {
 		s.halt()
 		if s.err != nil {
