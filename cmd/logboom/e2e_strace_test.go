@@ -57,7 +57,8 @@ func TestSystemCallsUnderLoad(t *testing.T) {
 	if batches == 0 || writes != batches || traced != batches || members != batches {
 		t.Errorf("%d batches, %d writes counted, %d writes seen, %d members", batches, writes, traced, members)
 	}
-	if calls := count(text, `recvmmsg\(`); calls == 0 || calls > sent["udp"]/10 {
+	// Connections are read by it too, one message a call.
+	if calls := count(text, `, \d\d+, MSG_DONTWAIT, `); calls == 0 || calls > sent["udp"]/10 {
 		t.Errorf("%d calls of recvmmsg for %d messages", calls, sent["udp"])
 	}
 }
