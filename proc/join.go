@@ -50,7 +50,7 @@ func (l *lines) starts(line []byte) bool {
 func (l *lines) record(to int) {
 	l.mark = to
 	l.part(l.MaxLine + 1)
-	b := Block{Text: l.buf[l.start:to], Record: true, Partial: l.parted, Received: l.joined}
+	b := Block{Text: l.buf[l.start:to], Record: true, Partial: l.parted, Continues: l.parted, Received: l.joined}
 	l.parted = false
 	l.give(b)
 }
@@ -60,8 +60,9 @@ func (l *lines) record(to int) {
 func (l *lines) part(most int) {
 	for l.mark-l.start > most {
 		piece := l.buf[l.start:min(l.mark, l.start+l.MaxLine+1)]
+		b := Block{Text: piece[:bytes.LastIndexByte(piece, '\n')+1], Record: true, Partial: true, Continues: l.parted, Received: l.joined}
 		l.parted = true
-		l.give(Block{Text: piece[:bytes.LastIndexByte(piece, '\n')+1], Record: true, Partial: true, Received: l.joined})
+		l.give(b)
 	}
 }
 

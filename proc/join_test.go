@@ -14,12 +14,14 @@ import (
 )
 
 // joined is a handler that keeps what it is given, record by record, with "…"
-// before a piece.
+// before a piece, and "+" before one that continues.
 type joined []string
 
 func (j *joined) take(b Block) {
 	text := string(b.Text)
 	switch {
+	case b.Partial && b.Continues:
+		*j = append(*j, "+"+text)
 	case b.Partial:
 		*j = append(*j, "…"+text)
 	case b.Record || b.Last:
@@ -43,17 +45,19 @@ func TestJoin(t *testing.T) {
 		in   string
 		want []string
 	}{
-		"nothing":              {100, "", nil},
-		"lines":                {100, "[1\n[2\n[3\n", []string{"[1\n", "[2\n", "[3\n"}},
-		"records":              {100, "[1\n a\n\n[2\n b\n[3\n", []string{"[1\n a\n\n", "[2\n b\n", "[3\n"}},
-		"no start":             {100, "a\nb\n", []string{"a\nb\n"}},
-		"before the first":     {100, "a\n[1\nb\n", []string{"a\n", "[1\nb\n"}},
-		"an end without LF":    {100, "[1\na\nb", []string{"[1\na\nb"}},
-		"a start without LF":   {100, "[1\na\n[2", []string{"[1\na\n", "[2"}},
-		"too long":             {10, "[12345\n6789\nabcdefghij\nk\n[2\n", []string{"…[12345\n", "…6789\n", "…abcdefghij\n", "…k\n", "[2\n"}},
-		"just long enough":     {10, "[12345\n789\n[2\n", []string{"[12345\n789\n", "[2\n"}},
-		"too long a line":      {10, "[1\n0123456789AB\nc\n[2\n", []string{"[1\n", "…0123456789", "…AB\n", "c\n", "[2\n"}},
-		"a long one that ends": {4, "[1\nabc\n", []string{"…[1\n", "…abc\n"}},
+		"nothing":                         {100, "", nil},
+		"lines":                           {100, "[1\n[2\n[3\n", []string{"[1\n", "[2\n", "[3\n"}},
+		"records":                         {100, "[1\n a\n\n[2\n b\n[3\n", []string{"[1\n a\n\n", "[2\n b\n", "[3\n"}},
+		"no start":                        {100, "a\nb\n", []string{"a\nb\n"}},
+		"before the first":                {100, "a\n[1\nb\n", []string{"a\n", "[1\nb\n"}},
+		"an end without LF":               {100, "[1\na\nb", []string{"[1\na\nb"}},
+		"a start without LF":              {100, "[1\na\n[2", []string{"[1\na\n", "[2"}},
+		"too long":                        {10, "[12345\n6789\nabcdefghij\nk\n[2\n", []string{"…[12345\n", "+6789\n", "+abcdefghij\n", "+k\n", "[2\n"}},
+		"just long enough":                {10, "[12345\n789\n[2\n", []string{"[12345\n789\n", "[2\n"}},
+		"too long a line":                 {10, "[1\n0123456789AB\nc\n[2\n", []string{"[1\n", "…0123456789", "+AB\n", "c\n", "[2\n"}},
+		"two too long":                    {10, "[12345\n6789\n[2\n[0123456789\n[3\n", []string{"…[12345\n", "+6789\n", "[2\n", "…[012345678", "+9\n", "[3\n"}},
+		"a long line after a long record": {10, "[12345\n6789\n[0123456789\n", []string{"…[12345\n", "+6789\n", "…[012345678", "+9\n"}},
+		"a long one that ends":            {4, "[1\nabc\n", []string{"…[1\n", "+abc\n"}},
 	} {
 		for step := 1; step < 30; step++ {
 			var got joined

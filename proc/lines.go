@@ -67,7 +67,8 @@ type Block struct {
 	// Record says that Text is one record, whatever LFs are in it; the last one
 	// is its end. With Partial it is whole lines of one that was too long.
 	Record bool
-	// Continues says that Text goes on with a line that an earlier block began.
+	// Continues says that Text goes on with a line, or a record, that an earlier
+	// block began.
 	Continues bool
 }
 
@@ -285,7 +286,7 @@ func (l *lines) give(b Block) {
 	if !b.Partial && !b.Last && !b.Record {
 		b.Lines = bytes.Count(b.Text, lf)
 	}
-	b.Continues = l.split
+	b.Continues = b.Continues || l.split
 	l.handler(b)
 	l.start, l.mark = end, max(l.mark, end)
 	if b.Partial || b.Last {

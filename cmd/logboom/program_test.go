@@ -131,10 +131,16 @@ func piece(text string) proc.Block {
 	return proc.Block{Text: []byte(text), Lines: 1, Partial: true}
 }
 
+// more is a block that goes on with what the one before began.
+func more(b proc.Block) proc.Block {
+	b.Continues = true
+	return b
+}
+
 // SU11: the prefix goes before each line; PI08: and never into one.
 func TestPrefix(t *testing.T) {
 	last := func(b proc.Block) proc.Block { b.Last = true; return b }
-	more := func(b proc.Block) proc.Block { b.Continues = true; return b }
+	record := func(b proc.Block) proc.Block { b.Record = true; return b }
 	tests := []struct {
 		prefix string
 		in     []proc.Block
@@ -146,6 +152,7 @@ func TestPrefix(t *testing.T) {
 		{"$time$time", []proc.Block{whole("\n")}, "2026-03-15T10:20:30.005Z2026-03-15T10:20:30.005Z\n"},
 		{"> ", []proc.Block{piece("a"), more(piece("b")), more(piece("c\n")), whole("d\n")}, "> a|b|c\n|> d\n"},
 		{"> ", []proc.Block{piece("a"), more(last(piece("b"))), whole("c\n")}, "> a|b|> c\n"},
+		{"> ", []proc.Block{record(piece("a\nb\n")), more(record(piece("c\n"))), record(whole("d\n"))}, "> a\nb\n|c\n|> d\n"},
 		{"> ", []proc.Block{{Text: []byte("a"), Lines: 1, Last: true}}, "> a"},
 	}
 	for _, tt := range tests {

@@ -47,7 +47,6 @@ func (s LineSeverity) of(handler func(Severity) func(proc.Block)) func(proc.Bloc
 type severityFinder struct {
 	next    [8]func(proc.Block)
 	current Severity // of the line that pieces are of
-	within  bool     // the last block was a piece, and its line or record may go on
 }
 
 // take passes blocks on, lines of one severity that follow each other in one.
@@ -56,7 +55,6 @@ func (f *severityFinder) take(b proc.Block) {
 		f.piece(b)
 		return
 	}
-	f.within = false
 	rest := b.Text
 	run, lines := 0, 0 // bytes and lines of one severity, from the beginning of b.Text
 	for len(rest) > 0 {
@@ -85,17 +83,14 @@ func (f *severityFinder) pass(b proc.Block, bytes, lines int) {
 
 // piece passes on a piece of a line, or a record: its first line tells.
 func (f *severityFinder) piece(b proc.Block) {
-	severity, ok := f.current, f.within && !b.Record
-	if !ok {
+	if !b.Continues {
 		line, _, _ := bytes.Cut(b.Text, []byte{'\n'})
-		severity, ok = severityOf(line)
-	}
-	if ok {
+		severity, ok := severityOf(line)
+		if !ok {
+			severity = info
+		}
 		f.current = severity
-	} else if !f.within {
-		f.current = info
 	}
-	f.within = b.Partial && !b.Last && (b.Record || !bytes.HasSuffix(b.Text, []byte{'\n'}))
 	f.next[f.current](b)
 }
 

@@ -80,10 +80,13 @@ func TestSeverityFinder(t *testing.T) {
 		{[]proc.Block{whole("a\n\nb\n")}, "info a\n\nb\n", 3},
 		{[]proc.Block{whole("a\n" + bad + "\n" + bad + "\n"), whole("b\n")}, "info a\n|err " + bad + "\n" + bad + "\n|info b\n", 4},
 		{[]proc.Block{whole(bad + "\n" + worse + "\n")}, "err " + bad + "\n|alert " + worse + "\n", 2},
-		{[]proc.Block{piece(bad), piece("x"), piece("y\n"), piece("z"), piece("\n")}, "err " + bad + "|err x|err y\n|info z|info \n", 5},
+		{[]proc.Block{piece(bad), more(piece("x")), more(piece("y\n")), piece("z"), more(piece("\n"))}, "err " + bad + "|err x|err y\n|info z|info \n", 5},
 		{[]proc.Block{{Text: []byte(bad), Lines: 1, Last: true}}, "err " + bad, 1},
 		{[]proc.Block{record(bad+"\n#0 x\n", false), record("#1 y\n", false)}, "err " + bad + "\n#0 x\n|info #1 y\n", 2},
-		{[]proc.Block{record(bad+"\n", true), record("#0\n", true), whole("a\n")}, "err " + bad + "\n|err #0\n|info a\n", 3},
+		{[]proc.Block{record(bad+"\n", true), more(record(worse+"\n", true)), whole("a\n")}, "err " + bad + "\n|err " + worse + "\n|info a\n", 3},
+		// What follows a record in pieces is of its own severity: a line too long for one block, or another record.
+		{[]proc.Block{record(bad+"\n", true), piece(worse), more(piece("x\n"))}, "err " + bad + "\n|alert " + worse + "|alert x\n", 3},
+		{[]proc.Block{record(bad+"\n", true), record("a\nb\n", false)}, "err " + bad + "\n|info a\nb\n", 2},
 	} {
 		got, lines := found(tt.in...)
 		if strings.Join(got, "|") != tt.want || lines != tt.lines {
