@@ -90,6 +90,9 @@ func (p *Program) launch(c *child) ([]*Pipe, error) {
 // command prepares a command to be run as the program is: its directory,
 // environment and user. The child is killed if we are.
 func (p *Program) command(words []string) (*exec.Cmd, error) {
+	if err := findDirectory(p.cfg.Directory); err != nil {
+		return nil, err
+	}
 	path, err := lookPath(words[0], p.cfg.Directory)
 	if err != nil {
 		return nil, err

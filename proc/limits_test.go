@@ -90,8 +90,10 @@ func TestHeldCommandFails(t *testing.T) {
 	cfg := config("")
 	cfg.Command = []string{t.TempDir() + "/nothing"}
 	cfg.Nice = 1
-	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("%v", err)
+	r := launch(t, cfg)
+	r.reaches(t, Fatal)
+	if s := r.Status(); !strings.Contains(s.Exit, "no such file") {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -29,12 +29,12 @@ var (
 type Order struct {
 	program *Program
 	run     bool
-	after   int   // a start counts if it is later than so many
+	after   int   // a start counts if it is later than so many, an end if it is that of the last of them
 	err     error // there was nothing to do
 }
 
 // Start makes the program run, if it does not: at once, where it waits for its
-// next attempt.
+// next attempt. A stop that was ordered before is carried out first.
 func (p *Program) Start() *Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,8 @@ func (p *Program) Start() *Order {
 			o.after-- // this start is meant
 		}
 	}
-	p.orderLocked(true, p.again || p.status.State == Backingoff)
+	stops := !p.want && !p.status.State.atRest()
+	p.orderLocked(true, p.again || stops || p.status.State == Backingoff)
 	return o
 }
 
@@ -55,7 +56,7 @@ func (p *Program) Start() *Order {
 func (p *Program) Stop() *Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o := &Order{program: p}
+	o := &Order{program: p, after: p.starts}
 	if !p.want && p.status.State.atRest() {
 		o.err = ErrNotRunning
 	}
@@ -77,6 +78,7 @@ func (p *Program) orderLocked(want, again bool) {
 	case p.kick <- struct{}{}:
 	default: // one is waiting already
 	}
+	p.changeLocked() // for those whose order this one undoes
 }
 
 // Wait waits until the order has been carried out: a program to stop has
@@ -111,14 +113,16 @@ func (o *Order) check() (done bool, changed <-chan struct{}, err error) {
 	changed = p.changed
 	state := p.status.State
 	switch {
-	case !o.run:
-		return state.atRest(), changed, nil
+	case !o.run: // it may have been started again meanwhile
+		return state.atRest() || p.want && p.down >= o.after, changed, nil
 	case p.up > o.after:
 		return true, nil, nil
 	case state == Stopped && !p.want:
 		return false, nil, errStopped
 	case p.down > o.after:
 		return false, nil, fmt.Errorf("%v: %s", state, p.status.Exit)
+	case state.atRest() && !p.want: // before Run saw that it was to start
+		return false, nil, errStopped
 	}
 	return false, changed, nil
 }

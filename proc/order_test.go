@@ -102,6 +102,41 @@ func TestOrderStopCrashLoop(t *testing.T) {
 	}
 }
 
+// Whoever waits for an order gets an answer when the next one undoes it, at
+// whatever moment that comes.
+func TestOrderUndone(t *testing.T) {
+	ctx := within(t, patience)
+	cfg := config("exec sleep 300")
+	r := launch(t, cfg)
+	for range 50 {
+		before := r.running(t)
+		stop, start := r.Stop(), r.Start()
+		if err := start.Wait(ctx); err != nil {
+			t.Fatalf("start: %v, %+v", err, r.Status())
+		}
+		if err := stop.Wait(ctx); err != nil {
+			t.Fatalf("stop: %v, %+v", err, r.Status())
+		}
+		if pid := r.running(t); pid == before {
+			t.Fatal("it was not stopped")
+		}
+	}
+	cfg = config("exit 1")
+	cfg.StartWait = time.Minute
+	r = launch(t, cfg)
+	for range 50 {
+		r.reaches(t, Fatal)
+		start, stop := r.Start(), r.Stop()
+		if err := stop.Wait(ctx); err != nil {
+			t.Fatalf("stop: %v, %+v", err, r.Status())
+		}
+		if err := start.Wait(ctx); err == nil || err == ctx.Err() {
+			t.Fatalf("start: %v, %+v", err, r.Status())
+		}
+		r.Start()
+	}
+}
+
 func TestCommand(t *testing.T) {
 	cfg := config("")
 	cfg.Environment = []string{"A=b"}

@@ -95,22 +95,12 @@ type Program struct {
 	changed chan struct{} // closed, and replaced, when any of these changes
 }
 
-// New validates cfg. It starts nothing.
+// New validates cfg. It starts nothing. Whether there is a command, and a
+// directory, each start sees for itself: they may come with the next release
+// of the program, and are no reason for others not to run.
 func New(cfg Config) (*Program, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, errors.New("command is empty")
-	}
-	if cfg.Directory != "" {
-		info, err := os.Stat(cfg.Directory)
-		if err != nil {
-			return nil, fmt.Errorf("directory %q: %w", cfg.Directory, cause(err))
-		}
-		if !info.IsDir() {
-			return nil, fmt.Errorf("directory %q: %w", cfg.Directory, unix.ENOTDIR)
-		}
-	}
-	if _, err := lookPath(cfg.Command[0], cfg.Directory); err != nil {
-		return nil, err
 	}
 	for _, v := range cfg.Environment {
 		if strings.IndexByte(v, '=') < 1 {
@@ -139,6 +129,22 @@ func New(cfg Config) (*Program, error) {
 		want:    cfg.Autostart,
 		waiting: cfg.Gate != nil,
 	}, nil
+}
+
+// findDirectory looks whether there is a directory to run in. The failed start
+// of a child would not tell it from a missing command.
+func findDirectory(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		return fmt.Errorf("directory %q: %w", dir, cause(err))
+	}
+	return nil
 }
 
 // lookPath finds the file to run. A path with a slash is relative to the

@@ -142,21 +142,12 @@ func (r *run) running(t *testing.T) (pid int) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
 	tests := []struct {
 		name string
 		set  func(*Config)
 		want string
 	}{
 		{"no command", func(c *Config) { c.Command = nil }, "command is empty"},
-		{"unknown command", func(c *Config) { c.Command = []string{"no-such-command"} }, `command "no-such-command": executable file not found`},
-		{"missing file", func(c *Config) { c.Command = []string{"./none"} }, `command "./none": no such file`},
-		{"not executable", func(c *Config) { c.Command = []string{file} }, `command "` + file + `": permission denied`},
-		{"missing directory", func(c *Config) { c.Directory = "/no/such" }, `directory "/no/such": no such file`},
-		{"no directory", func(c *Config) { c.Directory = file }, `directory "` + file + `": not a directory`},
 		{"environment", func(c *Config) { c.Environment = []string{"A=b", "C"} }, `environment "C"`},
 		{"backoff", func(c *Config) { c.Backoff.Max = 0 }, "backoff from 20ms to 0s"},
 	}
@@ -167,6 +158,47 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", tt.name, err, tt.want)
 		}
 	}
+}
+
+// What cannot be started is tried again, and runs once it is there.
+func TestProgramCannotBeStarted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		set  func(*Config)
+		want string
+	}{
+		{"unknown command", func(c *Config) { c.Command = []string{"no-such-command"} }, `command "no-such-command": executable file not found`},
+		{"missing file", func(c *Config) { c.Command = []string{"./none"} }, `command "./none": no such file`},
+		{"not executable", func(c *Config) { c.Command = []string{file} }, `command "` + file + `": permission denied`},
+		{"missing directory", func(c *Config) { c.Directory = "/no/such" }, `directory "/no/such": no such file`},
+		{"no directory", func(c *Config) { c.Directory = file }, `directory "` + file + `": not a directory`},
+	}
+	for _, tt := range tests {
+		cfg := config("")
+		tt.set(&cfg)
+		r := launch(t, cfg)
+		r.reaches(t, Fatal)
+		r.halted(t)
+		if exit := r.Status().Exit; !strings.HasPrefix(exit, tt.want) {
+			t.Errorf("%s: %q, want %s", tt.name, exit, tt.want)
+		}
+	}
+	cfg := config("")
+	cfg.Command = []string{file + ".sh"}
+	cfg.StartRetries = -1
+	r := launch(t, cfg)
+	eventually(t, "a failure", func() bool { return r.Status().Restarts > 0 })
+	if err := os.WriteFile(file+".new", []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file+".sh"); err != nil {
+		t.Fatal(err)
+	}
+	r.reaches(t, Running)
 }
 
 // SU10: every unexpected exit is one warning that says all about it.
