@@ -20,7 +20,7 @@ type Status struct {
 var (
 	ErrNotRunning = errors.New("not running") // also of a signal that nobody can receive
 	ErrRunning    = errors.New("already running")
-	errEnded      = errors.New("the daemon stops")
+	errEnded      = errors.New("the daemon stops, or a reload has replaced it")
 	errStopped    = errors.New("was stopped meanwhile")
 )
 
@@ -97,6 +97,9 @@ func (o *Order) Wait(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-o.program.ended:
+			if done, _, err := o.check(); done || err != nil {
+				return err
+			}
 			return errEnded
 		case <-ctx.Done():
 			return ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -273,6 +274,60 @@ sinks = ["out"]
 	if code != 1 || !strings.Contains(stderr, "no daemon answers on "+d.path("run", "control.sock")) {
 		t.Errorf("without a daemon: exit %d, %q", code, stderr)
 	}
+}
+
+// Orders of several operators at a time, and reloads between them, are all
+// answered, and whoever stops last finds everything stopped.
+func TestControlAtOnce(t *testing.T) {
+	conf := func(n int) string {
+		return fmt.Sprintf(prelude+`
+[program.worker]
+command = "sleep 300"
+startsecs = 0
+sinks = ["out"]
+[program.web]
+command = "sleep 300"
+depends_on = ["worker"]
+startsecs = 0
+stopwaitsecs = %d
+sinks = ["out"]
+[program.missing]
+command = "./not-there-yet"
+directory = "not there either"
+startretries = 0
+sinks = ["out"]
+`+plainSink, n)
+	}
+	d := startDaemon(t, conf(10))
+	d.reaches("web", "RUNNING")
+	d.reaches("missing", "FATAL")
+	d.wantCtl(1, "", fmt.Sprintf("missing: FATAL: directory %q: no such file or directory", d.path("not there either")), "start", "missing")
+	var all sync.WaitGroup
+	for operator := range 3 {
+		all.Go(func() {
+			for n := range 12 {
+				verb := [...]string{"stop", "start", "restart"}[(n+operator)%3]
+				name := [...]string{"worker", "web", "all"}[(n/3+operator)%3]
+				if code, _, stderr := d.ctl(verb, name); code > 1 {
+					t.Errorf("%s %s: exit %d, %s", verb, name, code, stderr)
+				}
+			}
+		})
+	}
+	for n := range 4 {
+		configure(t, d.dir, conf(11+n%2))
+		d.wantCtl(0, "config: reloaded\n", "", "reload")
+	}
+	all.Wait()
+	if code, _, stderr := d.ctl("stop", "all"); code != 0 {
+		t.Error(stderr)
+	}
+	for _, name := range []string{"worker", "web"} {
+		if state := d.state(name); state != "STOPPED" {
+			t.Errorf("%s is %s", name, state)
+		}
+	}
+	wantSums(t, d.stop(), 0)
 }
 
 // The config, files and batches are the daemon's own to reload, reopen and

@@ -105,7 +105,9 @@ func meant(name, program, process string) bool {
 }
 
 // levels divides targets by the order of their starts.
-func levels(targets []target) [][]target {
+func (d *daemon) levels(targets []target) [][]target {
+	d.mu.Lock() // a reload changes sections
+	defer d.mu.Unlock()
 	var feeds []*feed
 	for _, t := range targets {
 		if !slices.Contains(feeds, t.feed) {
@@ -143,19 +145,19 @@ func giveAll(ctx context.Context, a *answer, level []target, order func(target) 
 }
 
 func (d *daemon) startNamed(ctx context.Context, a *answer, names []string) {
-	for _, level := range levels(d.find(names, a)) {
+	for _, level := range d.levels(d.find(names, a)) {
 		giveAll(ctx, a, level, func(t target) *proc.Order { return t.Start() }, "started")
 	}
 }
 
 func (d *daemon) stopNamed(ctx context.Context, a *answer, names []string) {
-	for _, level := range slices.Backward(levels(d.find(names, a))) {
+	for _, level := range slices.Backward(d.levels(d.find(names, a))) {
 		giveAll(ctx, a, level, func(t target) *proc.Order { return t.Stop() }, "stopped")
 	}
 }
 
 func (d *daemon) restartNamed(ctx context.Context, a *answer, names []string) {
-	for _, level := range levels(d.find(names, a)) {
+	for _, level := range d.levels(d.find(names, a)) {
 		giveAll(ctx, a, level, func(t target) *proc.Order { return t.Restart() }, "restarted")
 	}
 }

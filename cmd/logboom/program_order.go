@@ -144,7 +144,8 @@ func compareRanks(a, b rank) int {
 }
 
 // inOrder lists the feeds of programs in the order of their starts; those of
-// one list start together.
+// one list start together. It reads their sections: mu is held, or it is the
+// goroutine of reloads that asks.
 func inOrder(feeds []*feed) [][]*feed {
 	programs := make(map[string]Program)
 	for _, f := range feeds {
