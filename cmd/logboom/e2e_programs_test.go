@@ -315,7 +315,12 @@ sinks = ["out"]
 		})
 	}
 	for n := range 4 {
-		configure(t, d.dir, conf(11+n%2))
+		if err := os.WriteFile(d.path("new.toml"), []byte(conf(11+n%2)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(d.path("new.toml"), d.path("conf.toml")); err != nil { // orders read it too
+			t.Fatal(err)
+		}
 		d.wantCtl(0, "config: reloaded\n", "", "reload")
 	}
 	all.Wait()
