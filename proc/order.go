@@ -122,7 +122,7 @@ func (o *Order) check() (done bool, changed <-chan struct{}, err error) {
 		return true, nil, nil
 	case state == Stopped && !p.want:
 		return false, nil, errStopped
-	case p.down > o.after:
+	case p.down > o.after && p.down != p.halted: // else another order has it start once more
 		return false, nil, fmt.Errorf("%v: %s", state, p.status.Exit)
 	case state.atRest() && !p.want: // before Run saw that it was to start
 		return false, nil, errStopped
@@ -225,6 +225,9 @@ func (p *Program) leave(exit string, next State) {
 	p.child = nil
 	p.down = p.starts
 	p.status.State, p.status.PID, p.status.Exit = next, 0, exit
+	if next == Stopped {
+		p.halted = p.starts
+	}
 	if (next == Exited || next == Fatal) && len(p.kick) == 0 {
 		p.want = false
 	}

@@ -121,6 +121,19 @@ func TestOrderUndone(t *testing.T) {
 			t.Fatal("it was not stopped")
 		}
 	}
+	r.halted(t)
+	cfg.StartWait = 100 * time.Millisecond
+	r = launch(t, cfg)
+	for range 5 {
+		first := r.Restart()
+		eventually(t, "another start", func() bool { return r.Status().State == Starting && r.Status().PID != 0 })
+		second := r.Restart()
+		for _, o := range []*Order{first, second} {
+			if err := o.Wait(ctx); err != nil {
+				t.Fatalf("restart: %v, %+v", err, r.Status())
+			}
+		}
+	}
 	cfg = config("exit 1")
 	cfg.StartWait = time.Minute
 	r = launch(t, cfg)

@@ -91,6 +91,7 @@ type Program struct {
 	starts  int           // attempts, and so the number of the last one
 	up      int           // the last one that lived for StartWait
 	down    int           // the last one that has ended
+	halted  int           // the last one that an order has ended
 	child   *child        // nil while none runs
 	changed chan struct{} // closed, and replaced, when any of these changes
 }
