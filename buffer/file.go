@@ -35,7 +35,7 @@ func createSegment(dir string, size int, generation uint64) (*segment, error) {
 	}
 	id := rand.Uint64()
 	path := filepath.Join(dir, fmt.Sprintf("%s%016x", filePrefix, id))
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := createLocked(path, os.O_EXCL)
 	if err != nil {
 		return nil, fmt.Errorf("arena: %w", err)
 	}
@@ -46,12 +46,40 @@ func createSegment(dir string, size int, generation uint64) (*segment, error) {
 	return newSegment(all, n, f, id, generation), nil
 }
 
-// reserve locks a new file, gives it n bytes, maps them and touches each page,
-// so that no store and no copy of the kernel's waits for one.
-func reserve(f *os.File, n int) ([]byte, error) {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
+// createLocked makes a file and locks it. Before it is locked, another process
+// may take it for one that was left behind empty, and remove it: then it is made
+// again.
+func createLocked(path string, flags int) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, flags|os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		for {
+			if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
+				break
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(os.NewSyscallError("flock", err), f.Close(), os.Remove(path))
+		}
+		if !isRemoved(f) {
+			return f, nil
+		}
+		f.Close()
 	}
+}
+
+// isRemoved reports whether an open file has no name any more. One that is
+// locked keeps its name or has none: files are removed under their lock alone.
+func isRemoved(f *os.File) bool {
+	var stat unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &stat) == nil && stat.Nlink == 0
+}
+
+// reserve gives a new file n bytes, maps them and touches each page, so that no
+// store and no copy of the kernel's waits for one.
+func reserve(f *os.File, n int) ([]byte, error) {
 	var err error
 	for { // a signal ends it early, the runtime's among them
 		if err = unix.Fallocate(int(f.Fd()), 0, 0, int64(n)); err != unix.EINTR {

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse says that the process that made an arena is alive.
+// ErrInUse says that the process that made an arena is alive, or that another
+// one delivers what is in it, or just did.
 var ErrInUse = errors.New("in use")
 
-// ErrEmpty says that a file holds nothing but zeros: its process was killed
-// while it made the arena.
+// ErrEmpty says that a file held nothing but zeros: its process was killed
+// while it made it. It has been removed.
 var ErrEmpty = errors.New("empty")
 
 // Left is an arena that a process left behind. Nothing is added to it; what it
@@ -78,14 +79,20 @@ func LeftIn(dir string) ([]string, error) {
 // removeUnfinished removes what nobody is saving: the original is still there.
 func removeUnfinished(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || isRemoved(f) {
 		return nil
 	}
-	return os.Remove(path)
+	if err = os.Remove(path); errors.Is(err, os.ErrNotExist) {
+		return nil // it is finished, and has its name
+	}
+	return err
 }
 
 // OpenLeft opens an arena that was left behind, locks and maps it. Its holder
@@ -93,6 +100,9 @@ func removeUnfinished(path string) error {
 // never held anything.
 func OpenLeft(path string) (*Left, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +116,15 @@ func OpenLeft(path string) (*Left, error) {
 }
 
 func (l *Left) open() error {
+	if err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if err == unix.EWOULDBLOCK {
+			return ErrInUse
+		}
+		return os.NewSyscallError("flock", err)
+	}
+	if isRemoved(l.file) {
+		return ErrInUse
+	}
 	stat, err := l.file.Stat()
 	if err != nil {
 		return err
@@ -113,14 +132,12 @@ func (l *Left) open() error {
 	if !stat.Mode().IsRegular() {
 		return errors.New("no regular file")
 	}
-	if err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if err == unix.EWOULDBLOCK {
-			return ErrInUse
-		}
-		return os.NewSyscallError("flock", err)
+	empty, err := isZeros(l.file)
+	if empty && err == nil {
+		err = cmp.Or(os.Remove(l.Path), ErrEmpty)
 	}
-	if empty, err := isZeros(l.file); empty || err != nil {
-		return cmp.Or(err, ErrEmpty)
+	if err != nil {
+		return err
 	}
 	if stat.Size() < tableOffset {
 		return errors.New("no arena")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -238,6 +239,53 @@ func TestArenaInUse(t *testing.T) {
 	if err := a.Remove(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Others that look for what was left behind, at any moment, take nothing from a
+// process that makes an arena or removes it, and see nothing of it.
+func TestArenaAmongOthers(t *testing.T) {
+	dir, stop := t.TempDir(), make(chan struct{})
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				paths, err := LeftIn(dir)
+				for _, path := range paths {
+					l, failed := OpenLeft(path)
+					if failed == nil {
+						l.Close()
+						failed = fmt.Errorf("%s was taken for one that was left behind", path)
+					}
+					if !errors.Is(failed, ErrInUse) && !errors.Is(failed, ErrEmpty) {
+						err = errors.Join(err, failed)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 500 {
+		a, err := CreateArena(dir, 16*PageSize, 1)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		_, err = os.Stat(a.current.file.Name())
+		if err = errors.Join(err, a.Remove(), a.Close()); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	others.Wait()
 }
 
 func TestOwner(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // unfinished ends the name of a file that is being written.
@@ -34,15 +32,12 @@ func (r *region) save(dir string) (path string, err error) {
 	slices.SortStableFunc(pages, func(x, y int) int { return cmp.Compare(r.table[y].order, r.table[x].order) })
 
 	path = filepath.Join(dir, fmt.Sprintf("%s%016x", filePrefix, r.header().id))
-	f, err := os.OpenFile(path+unfinished, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	f, err := createLocked(path+unfinished, os.O_TRUNC)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	err = os.NewSyscallError("flock", unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-	if err == nil {
-		err = r.copyTo(f, pages, total)
-	}
+	err = r.copyTo(f, pages, total)
 	if err == nil {
 		err = f.Sync()
 	}

@@ -52,9 +52,7 @@ func findLeft(paths []string, stateDir string, wanted func(owner []byte) bool, l
 	for _, path := range paths {
 		a, err := buffer.OpenLeft(path)
 		switch {
-		case errors.Is(err, buffer.ErrInUse):
-		case errors.Is(err, buffer.ErrEmpty):
-			l.remove(path)
+		case errors.Is(err, buffer.ErrInUse), errors.Is(err, buffer.ErrEmpty):
 		case err != nil:
 			l.setAside(path, err)
 		case !wanted(a.Owner()):
