@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"bytes"
 	"container/list"
 	"errors"
 	"fmt"
@@ -47,11 +46,10 @@ type File struct {
 type files struct {
 	log      zerolog.Logger
 	counters *counters
+	presses  presses
 	open     map[string]*list.Element // of *file, by path
 	recent   list.List                // the last used first
-	compress map[compression]compressor
 	ends     map[string]end
-	unframed []byte            // the lines of a batch of frames
 	current  map[string]string // the path that is open, by line of descent, where that has several
 
 	dirty  map[*file]struct{} // written to since they were synced
@@ -104,26 +102,24 @@ type file struct {
 	rotateAt time.Time // when a rotation that failed is tried again
 }
 
-// compressor makes a member of a batch. The text is not kept, and what it
-// returns is valid until the next call.
-type compressor interface {
-	Member(text []byte, info gzipwriter.Info) ([]byte, error)
-}
-
-// compression is a way to compress.
-type compression struct {
-	format gzipwriter.Format
-	level  int
-}
-
 func newFiles(c *counters, log zerolog.Logger) *files {
 	return &files{
 		log: log, counters: c,
-		open: make(map[string]*list.Element), compress: make(map[compression]compressor),
+		open: make(map[string]*list.Element),
 		ends: make(map[string]end), current: make(map[string]string),
 		steps: rotationSteps, taken: make(map[string]int), dirty: make(map[*file]struct{}), unrotated: make(map[string]bool),
 	}
 }
+
+// Prepare makes the member of a batch whose turn it is not yet, on another core.
+func (w *files) Prepare(b *buffer.Batch) {
+	if spec := b.Spec.(*File); spec.Compress != gzipwriter.Plain && spec.meant == nil {
+		w.presses.begin(b, spec)
+	}
+}
+
+// Forget drops what came of Prepare, if that was called.
+func (w *files) Forget(b *buffer.Batch) { w.presses.forget(b) }
 
 // Deliver appends one batch to its file.
 func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
@@ -140,7 +136,7 @@ func (w *files) Deliver(b *buffer.Batch, _ <-chan struct{}) error {
 		spec.meant, spec.skip = nil, n // the spec is of this batch alone
 	}
 	// Before the file: one that is new is empty for no longer than it must be.
-	text, err := w.member(b, spec)
+	text, err := w.presses.member(b, spec)
 	if err != nil {
 		return err
 	}
@@ -199,39 +195,6 @@ func (w *files) append(f *file, b *buffer.Batch, text []byte) error {
 		err = &os.PathError{Op: "write", Path: f.path, Err: unix.ENOSPC}
 	}
 	return err
-}
-
-// member returns the bytes of a batch as they go into its file.
-func (w *files) member(b *buffer.Batch, spec *File) ([]byte, error) {
-	text, messages := b.Bytes()[spec.skip:], b.Messages
-	if spec.skip > 0 {
-		messages = max(messages-bytes.Count(b.Bytes()[:spec.skip], []byte{'\n'}), 1)
-	}
-	if spec.framed {
-		w.unframed = unframe(w.unframed[:0], text)
-		text = w.unframed
-	}
-	if spec.Compress == gzipwriter.Plain {
-		return text, nil
-	}
-	how := compression{spec.Compress, spec.Level}
-	level := w.compress[how]
-	if level == nil {
-		var err error
-		if how.format == gzipwriter.Zstd {
-			level, err = gzipwriter.NewZstdWriter(how.level)
-		} else {
-			level, err = gzipwriter.NewWriter(how.level)
-		}
-		if err != nil {
-			return nil, err
-		}
-		w.compress[how] = level
-	}
-	return level.Member(text, gzipwriter.Info{
-		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last().UnixNano(),
-		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
-	})
 }
 
 // file returns the open file of a path, for a batch whose first message was
@@ -436,6 +399,7 @@ func (w *files) close(f *file) {
 
 // Close closes all files.
 func (w *files) Close(<-chan struct{}) error {
+	w.presses.close()
 	for path := range w.open {
 		w.drop(path)
 	}

@@ -19,7 +19,7 @@ import (
 func intended(t *testing.T, w *files, path string, spec *File, text string) (*buffer.Batch, []byte) {
 	t.Helper()
 	b := batch(t, path, spec, text)
-	member, err := w.member(b, spec)
+	member, err := w.presses.member(b, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestReplayOfWrite(t *testing.T) {
 				w.Close(nil)
 				otherMember := []byte(other)
 				if !plain {
-					m, err := w.member(batch(t, path, spec, other), spec)
+					m, err := w.presses.member(batch(t, path, spec, other), spec)
 					if err != nil {
 						t.Fatal(err)
 					}

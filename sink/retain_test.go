@@ -29,7 +29,7 @@ func ours(t testing.TB, path string, size int, age time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member, err := w.member(batch(t, path, spec, strings.Repeat("x", max(size, 1))), spec)
+	member, err := w.presses.member(batch(t, path, spec, strings.Repeat("x", max(size, 1))), spec)
 	if err == nil {
 		_, err = gzipwriter.AppendFile(f.out, member)
 		f.made = false

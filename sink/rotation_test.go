@@ -409,7 +409,7 @@ func rotateAndDie(t *testing.T, dir string, n int) {
 		return err
 	})
 	step(func() error {
-		member, err := w.member(batch(t, path, spec, "for\n"), spec)
+		member, err := w.presses.member(batch(t, path, spec, "for\n"), spec)
 		if err == nil {
 			_, err = gzipwriter.AppendFile(f.out, member)
 		}

@@ -3,6 +3,8 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -21,6 +23,16 @@ type Deliverer interface {
 	Reopen()
 	// Close ends what was opened, after the last batch.
 	Close(giveUp <-chan struct{}) error
+}
+
+// preparer is a Deliverer that can do the greater part of its work on a batch
+// before the turn of that, on another core.
+type preparer interface {
+	// Prepare begins with a batch that waits behind others. Deliver takes what
+	// has come of it, once.
+	Prepare(b *buffer.Batch)
+	// Forget ends it.
+	Forget(b *buffer.Batch)
 }
 
 // ticker is a Deliverer that has something to do at a time.
@@ -48,6 +60,7 @@ type runner struct {
 	health
 	buf      *buffer.Buffer
 	to       Deliverer
+	waiting  []*buffer.Batch // out of buf, and prepared where that can be done
 	log      zerolog.Logger
 	retry    Backoff
 	lanes    map[string]*lane // only of keys that fail
@@ -139,7 +152,7 @@ func (r *runner) deliverQueued(giveUp <-chan struct{}) (closed bool) {
 			return false
 		default:
 		}
-		b, closed := r.buf.Next()
+		b, closed := r.take()
 		switch {
 		case b == nil:
 			return closed
@@ -148,6 +161,7 @@ func (r *runner) deliverQueued(giveUp <-chan struct{}) (closed bool) {
 		case r.lanes[b.Key] != nil:
 			l := r.lanes[b.Key]
 			l.batches = append(l.batches, b)
+			r.forget(b)
 		default:
 			if err := r.deliver(b, giveUp); err != nil {
 				r.fail(b, err)
@@ -156,10 +170,48 @@ func (r *runner) deliverQueued(giveUp <-chan struct{}) (closed bool) {
 	}
 }
 
+// maxPrepared bounds the memory of what is prepared: it is a megabyte or two a
+// batch.
+const maxPrepared = 16
+
+// take hands over the next batch or mark, and whether the buffer is closed if
+// there is none. Where others wait behind it, there is work for more cores: it
+// takes as many out and has them prepared.
+func (r *runner) take() (b *buffer.Batch, closed bool) {
+	p, _ := r.to.(preparer)
+	ahead := 0
+	if p != nil {
+		ahead = min(runtime.GOMAXPROCS(0), maxPrepared) - 1
+	}
+	for len(r.waiting) <= ahead {
+		if b, closed = r.buf.Next(); b == nil {
+			break
+		}
+		if len(r.waiting) > 0 && !b.Mark && r.lanes[b.Key] == nil {
+			p.Prepare(b)
+		}
+		r.waiting = append(r.waiting, b)
+	}
+	if len(r.waiting) == 0 {
+		return nil, closed
+	}
+	b = r.waiting[0]
+	r.waiting = slices.Delete(r.waiting, 0, 1)
+	return b, false
+}
+
+// forget drops what was prepared of a batch that is not delivered now.
+func (r *runner) forget(b *buffer.Batch) {
+	if p, ok := r.to.(preparer); ok {
+		p.Forget(b)
+	}
+}
+
 // deliver tries one batch. Whatever can never be delivered is done with.
 func (r *runner) deliver(b *buffer.Batch, giveUp <-chan struct{}) error {
 	start := time.Now()
 	err := r.to.Deliver(b, giveUp)
+	r.forget(b)
 	r.onWrite(time.Since(start))
 	var refused *Refused
 	switch {

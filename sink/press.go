@@ -1,0 +1,125 @@
+package sink
+
+import (
+	"bytes"
+
+	"logboom/buffer"
+	"logboom/gzipwriter"
+)
+
+// press makes members of batches, one at a time. What it returns is valid
+// until the next.
+type press struct {
+	compress map[compression]compressor
+	unframed []byte // the lines of a batch of frames
+}
+
+// compressor makes a member of a batch. The text is not kept, and what it
+// returns is valid until the next call.
+type compressor interface {
+	Member(text []byte, info gzipwriter.Info) ([]byte, error)
+}
+
+// compression is a way to compress.
+type compression struct {
+	format gzipwriter.Format
+	level  int
+}
+
+// member returns the bytes of a batch as they go into its file.
+func (p *press) member(b *buffer.Batch, spec *File) ([]byte, error) {
+	text, messages := b.Bytes()[spec.skip:], b.Messages
+	if spec.skip > 0 {
+		messages = max(messages-bytes.Count(b.Bytes()[:spec.skip], []byte{'\n'}), 1)
+	}
+	if spec.framed {
+		p.unframed = unframe(p.unframed[:0], text)
+		text = p.unframed
+	}
+	if spec.Compress == gzipwriter.Plain {
+		return text, nil
+	}
+	how := compression{spec.Compress, spec.Level}
+	level := p.compress[how]
+	if level == nil {
+		var err error
+		if how.format == gzipwriter.Zstd {
+			level, err = gzipwriter.NewZstdWriter(how.level)
+		} else {
+			level, err = gzipwriter.NewWriter(how.level)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p.compress == nil {
+			p.compress = make(map[compression]compressor)
+		}
+		p.compress[how] = level
+	}
+	return level.Member(text, gzipwriter.Info{
+		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last().UnixNano(),
+		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
+	})
+}
+
+// presses make members on the cores that are there: that of the batch whose
+// turn it is where it is wanted, and those of some that wait behind it
+// meanwhile. It belongs to one goroutine.
+type presses struct {
+	own   press
+	ahead map[*buffer.Batch]*aheadPress
+	idle  []*aheadPress
+}
+
+// aheadPress makes one member on a goroutine of its own.
+type aheadPress struct {
+	press
+	done   chan struct{} // closed once there is
+	member []byte
+	err    error
+}
+
+// begin starts on the member of a batch whose turn it is not yet. The batch
+// must stay as it is until member or forget.
+func (p *presses) begin(b *buffer.Batch, spec *File) {
+	var a *aheadPress
+	if n := len(p.idle); n > 0 {
+		a, p.idle = p.idle[n-1], p.idle[:n-1]
+	} else {
+		a = new(aheadPress)
+	}
+	a.done = make(chan struct{})
+	if p.ahead == nil {
+		p.ahead = make(map[*buffer.Batch]*aheadPress)
+	}
+	p.ahead[b] = a
+	go func() {
+		a.member, a.err = a.press.member(b, spec)
+		close(a.done)
+	}()
+}
+
+// member returns the member of a batch, made ahead or now. It is valid until
+// the next call of begin or member, or forget of this batch.
+func (p *presses) member(b *buffer.Batch, spec *File) ([]byte, error) {
+	if a := p.ahead[b]; a != nil {
+		<-a.done
+		return a.member, a.err
+	}
+	return p.own.member(b, spec)
+}
+
+// forget ends what begin began for a batch, if it did.
+func (p *presses) forget(b *buffer.Batch) {
+	if a := p.ahead[b]; a != nil {
+		<-a.done
+		delete(p.ahead, b)
+		p.idle = append(p.idle, a)
+	}
+}
+
+func (p *presses) close() {
+	for b := range p.ahead {
+		p.forget(b)
+	}
+}
