@@ -143,3 +143,28 @@ func TestLoopUnfinished(t *testing.T) {
 		}
 	}
 }
+
+// TestLoopStops: a loop does not sleep on after stop. One that does never ends
+// before its sleep is over; one that does not may be late now and then, on a
+// busy machine, but not each time.
+func TestLoopStops(t *testing.T) {
+	for range 20 {
+		var drains, last atomic.Int64
+		began := time.Now()
+		stop := start(&Loop{FD: -1, Room: pipeRoom, Target: 512, MaxInterval: time.Hour,
+			Drain: func() (int, time.Duration, error) {
+				last.Store(int64(time.Since(began)))
+				drains.Add(1)
+				return 1, 0, nil
+			}})
+		const long = 7 // drains until it sleeps for this many doublings of the shortest time
+		eventually(t, "it sleeps for long", func() bool { return drains.Load() >= long })
+		if err := stop(); err != nil {
+			t.Errorf("Run after stop: %v", err)
+		}
+		if time.Since(began)-time.Duration(last.Load()) < MinSleep<<(long-3) {
+			return
+		}
+	}
+	t.Error("it slept on after stop")
+}

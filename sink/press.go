@@ -80,7 +80,7 @@ type aheadPress struct {
 }
 
 // begin starts on the member of a batch whose turn it is not yet. The batch
-// must stay as it is until member or forget.
+// must stay as it is until forget.
 func (p *presses) begin(b *buffer.Batch, spec *File) {
 	var a *aheadPress
 	if n := len(p.idle); n > 0 {
@@ -100,7 +100,7 @@ func (p *presses) begin(b *buffer.Batch, spec *File) {
 }
 
 // member returns the member of a batch, made ahead or now. It is valid until
-// the next call of begin or member, or forget of this batch.
+// the next call of member, or forget of this batch.
 func (p *presses) member(b *buffer.Batch, spec *File) ([]byte, error) {
 	if a := p.ahead[b]; a != nil {
 		<-a.done

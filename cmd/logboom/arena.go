@@ -113,15 +113,20 @@ func (l *leftovers) setAside(path string, reason error) {
 
 // copyAside copies a file into a folder under a new name.
 func copyAside(path, dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", err
-	}
 	from, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
 	defer from.Close()
-	to, err := os.CreateTemp(dir, "damaged-"+filepath.Base(path)+"-*")
+	return keepAside(from, filepath.Base(path), dir)
+}
+
+// keepAside writes what cannot be trusted into a folder under a new name.
+func keepAside(from io.Reader, name, dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	to, err := os.CreateTemp(dir, "damaged-"+name+"-*")
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -298,4 +299,41 @@ func TestSecondDaemon(t *testing.T) {
 	if got := string(readGzip(t, d.path("log/f.gz"))); got != "hello\n" {
 		t.Errorf("%q", got)
 	}
+}
+
+// What a pipe's reader had received, and what cannot be understood any more, is
+// kept aside, with a line in the log.
+func TestDamagedWindowIsKept(t *testing.T) {
+	const text = "half a line, whose window is damaged"
+	dir := tmpfsDir(t)
+	fifo := heldFIFO(t, filepath.Join(dir, "f"))
+	configure(t, dir, prelude+`
+[source.s]
+type = "fifo"
+path = "f"
+partial_timeout = "1h"
+sinks = ["f"]
+[sink.f]
+type = "file"
+path = "log/f.log"
+`)
+	d := runDaemon(t, dir)
+	if _, err := fifo.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	arena := arenas(t, d.path("run"))[0]
+	eventually(t, 10*time.Second, "it is received", func() bool { return bytes.Contains(readFile(t, arena), []byte(text)) })
+	killAndWait(d.process)
+	memory := readFile(t, arena)
+	head := memory[bytes.Index(memory, []byte(text))&^4095:]
+	copy(head, "damage")
+	if err := os.WriteFile(arena, memory, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = runDaemon(t, dir)
+	kept, _ := d.await("what was being received when the daemon was killed cannot be taken up", 10*time.Second)["kept_in"].(string)
+	if got := readFile(t, kept); !bytes.Contains(got, []byte(text)) {
+		t.Errorf("%s: %d bytes without the text", kept, len(got))
+	}
+	d.stop()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -173,7 +174,8 @@ func (d *daemon) takeUp(f *feed, w *buffer.Window, label lineLabel, isLines bool
 		err = f.takeUpMessages(w, o)
 	}
 	if err != nil {
-		f.log.Error().Err(err).Msg("what was being received when the daemon was killed cannot be taken up")
+		kept, asideErr := keepAside(bytes.NewReader(w.Memory()), "window", d.conf.StateDir)
+		f.log.Error().Err(err).Str("kept_in", kept).AnErr("not_kept", asideErr).Msg("what was being received when the daemon was killed cannot be taken up")
 		w.Close()
 	}
 }
