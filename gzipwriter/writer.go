@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 
 	"github.com/klauspost/compress/flate"
+
+	"logboom/gzipwriter/deflate"
 )
 
 // MaxText is the longest text of one member, bytes. It keeps a member below
@@ -23,7 +25,8 @@ var (
 // Writer compresses batches into members, one at a time, for any number of
 // files. It keeps the memory of its longest member. Not for concurrent use.
 type Writer struct {
-	deflate *flate.Writer
+	fast    *deflate.Encoder // of level 1; others have the library's
+	library *flate.Writer
 	member  output
 	xfl     byte // RFC 1952 section 2.3.1: 4 fastest, 2 best, 0 between
 }
@@ -34,15 +37,15 @@ func NewWriter(level int) (*Writer, error) {
 	if level < 1 || level > 9 {
 		return nil, fmt.Errorf("gzipwriter: level %d is not from 1 to 9", level)
 	}
+	if level == 1 {
+		return &Writer{fast: deflate.NewEncoder(), xfl: 4}, nil
+	}
 	w := new(Writer)
 	var err error
-	if w.deflate, err = flate.NewWriter(&w.member, level); err != nil {
+	if w.library, err = flate.NewWriter(&w.member, level); err != nil {
 		return nil, fmt.Errorf("gzipwriter: %w", err)
 	}
-	switch level {
-	case 1:
-		w.xfl = 4
-	case 9:
+	if level == 9 {
 		w.xfl = 2
 	}
 	return w, nil
@@ -60,11 +63,7 @@ func (w *Writer) Member(text []byte, info Info) ([]byte, error) {
 	}
 	// The header's place is kept free, since it tells the member's length.
 	w.member = append(w.member[:0], make([]byte, headerLen)...)
-	w.deflate.Reset(&w.member)
-	if _, err := w.deflate.Write(text); err != nil {
-		return nil, fmt.Errorf("gzipwriter: deflate: %w", err)
-	}
-	if err := w.deflate.Close(); err != nil {
+	if err := w.deflate(text); err != nil {
 		return nil, fmt.Errorf("gzipwriter: deflate: %w", err)
 	}
 	w.member = le.AppendUint32(w.member, crc32.ChecksumIEEE(text))
@@ -75,7 +74,20 @@ func (w *Writer) Member(text []byte, info Info) ([]byte, error) {
 	return w.member, nil
 }
 
-// output gathers what the compressor gives out.
+// deflate appends the text, compressed, to the member.
+func (w *Writer) deflate(text []byte) error {
+	if w.fast != nil {
+		w.member = w.fast.Append(w.member, text)
+		return nil
+	}
+	w.library.Reset(&w.member)
+	if _, err := w.library.Write(text); err != nil {
+		return err
+	}
+	return w.library.Close()
+}
+
+// output gathers what the library gives out.
 type output []byte
 
 func (o *output) Write(p []byte) (int, error) {

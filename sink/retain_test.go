@@ -82,10 +82,10 @@ func TestKeep(t *testing.T) {
 	}{
 		{"none", Keep{}, []string{"x.log.gz", stamped(0), stamped(1), stamped(2), stamped(3)}},
 		{"files", Keep{Files: 2}, []string{"x.log.gz", stamped(0), stamped(1)}},
-		{"bytes", Keep{Bytes: 250}, []string{"x.log.gz", stamped(0), stamped(1)}},
+		{"bytes", Keep{Bytes: 200}, []string{"x.log.gz", stamped(0), stamped(1)}},
 		{"age", Keep{Age: 150 * time.Minute}, []string{"x.log.gz", stamped(0), stamped(1)}},
 		{"age of all", Keep{Age: time.Nanosecond}, nil},
-		{"the narrowest", Keep{Files: 3, Bytes: 250, Age: 90 * time.Minute}, []string{"x.log.gz", stamped(0)}},
+		{"the narrowest", Keep{Files: 3, Bytes: 200, Age: 90 * time.Minute}, []string{"x.log.gz", stamped(0)}},
 		{"wide", Keep{Files: 4, Bytes: 1 << 20, Age: day}, []string{"x.log.gz", stamped(0), stamped(1), stamped(2), stamped(3)}},
 	} {
 		dir := t.TempDir()
