@@ -115,14 +115,32 @@ func received(t *rapid.T) time.Time {
 	return time.Now().Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 500, 5000}).Draw(t, "ms late")) * time.Millisecond)
 }
 
+// append takes a burst on, of which the batches are looked up before or not.
 func (m *model) append(t *rapid.T) {
-	key, text, newline := drawKey(t), m.drawLine(t, "bytes"), rapid.Bool().Draw(t, "newline")
+	keys := make([][]byte, rapid.IntRange(1, 6).Draw(t, "messages"))
+	for i := range keys {
+		keys[i] = []byte(drawKey(t))
+	}
+	m.buf.Begin()
+	defer m.buf.End()
+	look := rapid.Bool().Draw(t, "look")
+	if look {
+		m.buf.Look(keys, rapid.SampledFrom([]int{0, 60, 2 * PageSize}).Draw(t, "size"))
+	}
+	for i, key := range keys {
+		if look {
+			m.buf.Seen(i)
+		}
+		m.appendLocked(t, string(key))
+	}
+}
+
+func (m *model) appendLocked(t *rapid.T, key string) {
+	text, newline := m.drawLine(t, "bytes"), rapid.Bool().Draw(t, "newline")
 	if !newline && text == "" {
 		text = "frame"
 	}
-	m.buf.Begin()
 	took := m.buf.Append([]byte(key), []byte(text), newline, received(t))
-	m.buf.End()
 	if newline {
 		text += "\n"
 	}
