@@ -47,6 +47,12 @@ type Edge struct {
 	note     *buffer.Note // of what the next call brings
 	m        syslog.Message
 	key      []byte
+
+	// Of messages that are about to be appended; none after a wait, in which
+	// Set may have come in.
+	keys  [][]byte
+	paths []byte // the memory of keys
+	at    int    // which of them is next
 }
 
 // Edge makes an edge. No wait lasts beyond giveUp.
@@ -81,10 +87,39 @@ func (e *Edge) Append(o *Origin, ms []syslog.Message) Tally {
 	var t Tally
 	e.begin()
 	defer e.end()
-	for i := range ms {
-		e.appendLocked(o, &ms[i], &t)
+	for len(ms) > 0 {
+		next := ms[:min(len(ms), together)]
+		ms = ms[len(next):]
+		e.lookLocked(o, next)
+		for i := range next {
+			e.at = i
+			e.appendLocked(o, &next[i], &t)
+		}
+		e.keys = e.keys[:0]
 	}
 	return t
+}
+
+const (
+	together = 32 // messages whose batches are looked up before they are appended
+	crowd    = 64 // open batches, from which on that is worth while
+)
+
+// lookLocked renders the paths of messages and looks their batches up.
+func (e *Edge) lookLocked(o *Origin, ms []syslog.Message) {
+	s := e.sink
+	if s.filters || s.naming.fixed() || s.buf.Open() < crowd {
+		return
+	}
+	e.paths = e.paths[:0]
+	size := 0
+	for i := range ms {
+		from := len(e.paths)
+		e.paths = s.naming.render(e.paths, &ms[i], o)
+		e.keys = append(e.keys, e.paths[from:])
+		size = max(size, len(ms[i].Message)+1)
+	}
+	s.buf.Look(e.keys, size)
 }
 
 // appendLocked takes one message on.
@@ -120,7 +155,12 @@ func (e *Edge) appendLocked(o *Origin, m *syslog.Message, t *Tally) {
 // one notice for a gap, not one for each try.
 func (e *Edge) tryLocked(o *Origin, m *syslog.Message) bool {
 	s := e.sink
-	e.key = s.naming.key(e.key[:0], m, o, s.buf)
+	if e.at < len(e.keys) {
+		s.buf.Seen(e.at)
+		e.key = s.naming.admit(append(e.key[:0], e.keys[e.at]...), m, o, s.buf)
+	} else {
+		e.key = s.naming.key(e.key[:0], m, o, s.buf)
+	}
 	gap, ends := s.buf.Gap(e.key)
 	tell := ends && s.conf.Notices
 	var record []byte
@@ -177,6 +217,7 @@ func (e *Edge) waitLocked(o *Origin, m *syslog.Message) waitResult {
 
 func (e *Edge) sleepUnlocked(room <-chan struct{}, timeout <-chan time.Time) waitResult {
 	e.sink.buf.End()
+	e.keys = e.keys[:0]
 	defer e.begin()
 	select {
 	case <-room:

@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -445,6 +446,105 @@ func TestSetWhileLinesWait(t *testing.T) {
 	})
 }
 
+// openCrowd opens so many batches that paths are looked up before messages are
+// appended.
+func (s *running) openCrowd(t testing.TB, e *Edge) {
+	t.Helper()
+	for i := range crowd {
+		put(t, e, fromHost(fmt.Sprint("crowd", i), "m"))
+	}
+}
+
+// Among many paths each gets its messages in order, though batches end, and
+// begin, between the look at a path and the append.
+func TestCrowd(t *testing.T) {
+	inBubble(t, keyed(t, never, Backoff{}), func(t *testing.T, s *running, h *home) {
+		conf := s.conf
+		conf.Limits.Messages = 3
+		s.Set(conf)
+		e := s.Edge(-1, nil)
+		random := rand.New(rand.NewPCG(1, 2))
+		want := make(map[string]string)
+		for n := 0; n < 5000; {
+			var ms []syslog.Message
+			for range random.IntN(3 * together) {
+				host := fmt.Sprint("crowd", random.IntN(3*crowd)*min(random.IntN(3), 1)) // a third of all to the first
+				text := fmt.Sprint(host, " ", n)
+				ms = append(ms, fromHost(host, text))
+				want["/p/"+host] += text + "\n"
+				n++
+			}
+			put(t, e, ms...)
+			if n > 1000 && s.buf.Open() < crowd {
+				t.Fatal("no crowd")
+			}
+		}
+		s.finish()
+		for path, text := range want {
+			if got := h.got(path); got != text {
+				t.Errorf("%s: %q, want %q", path, got, text)
+			}
+		}
+	})
+}
+
+// A name that is one too many takes the place of no other.
+func TestCrowdOverflows(t *testing.T) {
+	conf := keyed(t, never, Backoff{})
+	conf.MaxNewFiles = crowd + 1
+	inBubble(t, conf, func(t *testing.T, s *running, h *home) {
+		e := s.Edge(0, nil)
+		s.openCrowd(t, e)
+		for range 2 {
+			put(t, e, fromHost("a", "1"), fromHost("b", "2"), fromHost("a", "3"), fromHost("c", "4"), fromHost("crowd0", "5"))
+		}
+		s.finish()
+		for path, want := range map[string]string{"/p/a": "1\n3\n1\n3\n", "/p/_overflow": "2\n4\n2\n4\n", "/p/crowd0": "m\n5\n5\n"} {
+			if got := h.got(path); got != want {
+				t.Errorf("%s: %q, want %q", path, got, want)
+			}
+		}
+	})
+}
+
+// What was rendered before a wait is not used after it.
+func TestSetWhileCrowdWaits(t *testing.T) {
+	const room = crowd * 4 / 3 // pages; with less free, open batches are sealed
+	conf := keyed(t, never, Backoff{})
+	conf.Memory = room * buffer.PageSize
+	arena := newArena(t, room*buffer.PageSize)
+	synctest.Test(t, func(t *testing.T) {
+		s := &stuck{running: makeSink(t, conf, arena), home: newHome(t)}
+		s.Sink.run.to = s.home
+		e := s.Edge(-1, nil)
+		s.openCrowd(t, e)
+		var ms []syslog.Message
+		for i := range together {
+			ms = append(ms, fromHost(fmt.Sprint("h", i), "m"))
+		}
+		done := make(chan Tally)
+		go func() { done <- e.Append(new(Origin), ms) }()
+		synctest.Wait()
+		before := int(s.Status().Accepted) - crowd
+		if before <= 0 || before >= together-1 {
+			t.Fatalf("%d of %d are taken before the wait", before, together)
+		}
+		conf.Path = mustPath(t, "/q/$host")
+		s.Set(conf)
+		s.running.run()
+		if tally := <-done; tally != (Tally{Accepted: together}) {
+			t.Errorf("tally %+v", tally)
+		}
+		s.finish()
+		for i := range together {
+			was, is := s.got(fmt.Sprint("/p/h", i)), s.got(fmt.Sprint("/q/h", i))
+			if i < before && was != "m\n" || i >= before && is != "m\n" {
+				t.Errorf("message %d of %d: %q in the old path, %q in the new", i, before, was, is)
+			}
+		}
+	})
+}
+
 // The path of a message allocates nothing, in any format that needs no map.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
@@ -456,6 +556,7 @@ func TestAllocations(t *testing.T) {
 	m.Received = time.Now()
 	ms := []syslog.Message{m, scanned(bsd), scanned(multi)}
 	block := bytes.Repeat([]byte("a line of a program\n"), 50)
+	var many bool
 	for name, set := range map[string]func(*Config){
 		"raw":               func(*Config) {},
 		"raw, escaped":      func(c *Config) { c.Escape = EscapeControl },
@@ -465,15 +566,20 @@ func TestAllocations(t *testing.T) {
 		"json":              func(c *Config) { c.Format = JSON },
 		"template":          func(c *Config) { c.Format, c.Template = Templated, tmpl },
 		"path with names":   func(c *Config) { c.Path, c.MaxNewFiles = mustPath(t, "/p/$host/$program-%F"), 10 },
+		"many paths":        func(c *Config) { c.Path, many = mustPath(t, "/p/$host"), true },
 		"path of the time":  func(c *Config) { c.Path = mustPath(t, "/p/%F") },
 		"match":             func(c *Config) { c.Match = Match{Severities: 1 << 6, Programs: []string{"a", "nginx"}} },
 		"match of the text": func(c *Config) { c.Match = Match{Message: regexp.MustCompile("GET")} },
 	} {
 		conf := keyed(t, never, Backoff{})
 		conf.Path, conf.Limits.Bytes = nil, 512<<10
+		many = false
 		set(&conf)
 		s := makeSink(t, conf, newArena(t, 64<<20))
 		e := s.Edge(0, nil)
+		if many {
+			s.openCrowd(t, e)
+		}
 		// A batch holds thousands of messages, so its own cost counts as none.
 		for what, f := range map[string]func(){
 			"Append":      func() { e.Append(o, ms) },

@@ -77,20 +77,29 @@ func (n *naming) key(dst []byte, m *syslog.Message, o *Origin, b *buffer.Buffer)
 	if n.path == nil {
 		return dst
 	}
-	n.moment.render(n.path, m.Received)
 	if n.path.variables {
-		dst = n.path.append(dst, m, o, n.sink, &n.moment)
-		if b.IsOpen(dst) || n.isKnown(m, o, dst) {
-			return dst
-		}
-		n.over = true
-		return append(dst[:0], n.overflow...)
+		return n.admit(n.render(dst, m, o), m, o, b)
 	}
 	if second := m.Received.Unix(); second != n.second {
-		n.cached = n.path.append(n.cached[:0], m, o, n.sink, &n.moment)
+		n.cached = n.render(n.cached[:0], m, o)
 		n.second = second
 	}
 	return append(dst, n.cached...)
+}
+
+// admit returns the rendered path of m, or what the overflow path makes of it.
+func (n *naming) admit(path []byte, m *syslog.Message, o *Origin, b *buffer.Buffer) []byte {
+	n.over = !b.IsOpen(path) && !n.isKnown(m, o, path)
+	if n.over {
+		return append(path[:0], n.overflow...)
+	}
+	return path
+}
+
+// render appends the path of m.
+func (n *naming) render(dst []byte, m *syslog.Message, o *Origin) []byte {
+	n.moment.render(n.path, m.Received)
+	return n.path.append(dst, m, o, n.sink, &n.moment)
 }
 
 // took counts messages that were taken with the key that was found last.
