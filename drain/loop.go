@@ -30,8 +30,7 @@ type Loop struct {
 	Target int // units wanted per wake-up
 
 	// MaxInterval is the longest sleep between two drains. Zero is for queues
-	// too short to let anything gather: then the loop sleeps in poll(2), on a
-	// thread of its own, and every arrival wakes it.
+	// too short to let anything gather: then every arrival wakes the loop.
 	MaxInterval time.Duration
 
 	// Burst, in units a second, is what may arrive all of a sudden: no sleep
@@ -42,7 +41,8 @@ type Loop struct {
 	// took. again > 0: call again after at most this, even if nothing arrives.
 	// again < 0: it stopped before EAGAIN (it must not go on for ever while a
 	// writer is faster than it): call again at once. An error, io.EOF too,
-	// ends Run and is what Run returns.
+	// ends Run and is what Run returns. It is called once at a time, but not
+	// always by the same goroutine.
 	Drain func() (units int, again time.Duration, err error)
 }
 
@@ -84,48 +84,88 @@ func (l *Loop) Run(stop <-chan struct{}) error {
 	return nil
 }
 
-// runWaking is Run where every arrival shall wake the loop. A poll of two
-// descriptors is the cheapest way to sleep for one of them: entering an epoll
-// and leaving it would be two more system calls a datagram.
+// runWaking is Run where every arrival shall wake the loop.
 func (l *Loop) runWaking(stop <-chan struct{}) error {
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	epoll, wake, err := newEpoll()
 	if err != nil {
-		return os.NewSyscallError("eventfd", err)
+		return err
 	}
+	defer func() { unix.Close(epoll); unix.Close(wake) }()
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, l.FD, &ev); err != nil {
+		return os.NewSyscallError("epoll_ctl", err)
+	}
+
+	w := &waking{loop: l, stop: stop, epoll: epoll, wake: wake}
 	ended := make(chan struct{})
-	var watcher sync.WaitGroup
+	var watcher, sleepers sync.WaitGroup
 	watcher.Go(func() { // ends with stop or with this call
 		select {
 		case <-stop:
-			signal(wake) // cannot fail: the eventfd is ours and its count is 0
+			signal(wake) // cannot fail: the eventfd is ours and its count is small
 		case <-ended:
 		}
 	})
-	defer func() {
-		close(ended)
-		watcher.Wait()
-		unix.Close(wake)
-	}()
+	for range 2 {
+		sleepers.Go(w.run)
+	}
+	sleepers.Wait()
+	close(ended)
+	watcher.Wait()
+	return w.err
+}
 
-	fds := []unix.PollFd{{Fd: int32(l.FD), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}
-	for !closed(stop) {
-		_, again, err := l.Drain()
-		if err != nil {
-			return err
+// waking is a loop of two threads that sleep in one epoll, of which an arrival
+// wakes one.
+//
+// The kernel likes to put a thread on the CPU of the writer that wakes it. If
+// the thread has had its share of that CPU, it waits there until the writer
+// sleeps, and by then a short queue is full. But the next arrival wakes the
+// other thread, which is put where a CPU is idle. A third one gains nothing.
+//
+// The epoll is edge-triggered: what a drain could not take must not keep the
+// threads from sleeping.
+type waking struct {
+	loop        *Loop
+	stop        <-chan struct{}
+	epoll, wake int // not ours
+
+	mu  sync.Mutex // held during a drain, while it blocks too; guards err
+	err error      // ends both
+}
+
+// run ends with stop or with the first error of either thread.
+func (w *waking) run() {
+	defer signal(w.wake) // the eventfd is level-triggered: the other wakes too
+	var events [1]unix.EpollEvent
+	for {
+		again, over := w.drain()
+		if over {
+			return
 		}
 		if again < 0 {
 			runtime.Gosched()
 			continue
 		}
 		// A signal (the scheduler's among them) only makes it drain early.
-		if _, err := unix.Poll(fds, milliseconds(again)); err != nil && err != unix.EINTR {
-			return os.NewSyscallError("poll", err)
+		if _, err := unix.EpollWait(w.epoll, events[:], milliseconds(again)); err != nil && err != unix.EINTR {
+			panic("drain: epoll_wait: " + err.Error()) // somebody closed our descriptor
 		}
 	}
-	return nil
 }
 
-// milliseconds is a poll(2) timeout that is never short of d; -1 for none.
+// drain is one drain by one of the threads.
+func (w *waking) drain() (again time.Duration, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil && !closed(w.stop) {
+		_, again, w.err = w.loop.Drain()
+		return again, w.err != nil
+	}
+	return 0, true
+}
+
+// milliseconds is an epoll_wait(2) timeout that is never short of d; -1 for none.
 func milliseconds(d time.Duration) int {
 	if d <= 0 {
 		return -1

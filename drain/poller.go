@@ -43,20 +43,9 @@ type waiter struct {
 
 // NewPoller makes a poller; its goroutine runs until Close.
 func NewPoller() (*Poller, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	epoll, wake, err := newEpoll()
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		unix.Close(epoll)
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN}
-	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &ev); err != nil {
-		unix.Close(epoll)
-		unix.Close(wake)
-		return nil, os.NewSyscallError("epoll_ctl", err)
+		return nil, err
 	}
 	p := &Poller{
 		epoll:   epoll,
@@ -66,6 +55,27 @@ func NewPoller() (*Poller, error) {
 	}
 	p.users.Go(p.run)
 	return p, nil
+}
+
+// newEpoll makes an epoll instance with an eventfd in it that wakes whoever
+// waits. The token of the eventfd is 0.
+func newEpoll() (epoll, wake int, err error) {
+	epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return -1, -1, os.NewSyscallError("epoll_create1", err)
+	}
+	wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(epoll)
+		return -1, -1, os.NewSyscallError("eventfd", err)
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &ev); err != nil {
+		unix.Close(epoll)
+		unix.Close(wake)
+		return -1, -1, os.NewSyscallError("epoll_ctl", err)
+	}
+	return epoll, wake, nil
 }
 
 // Wait parks the caller until fd is readable or hung up (true), or until stop
