@@ -28,7 +28,7 @@ func TestIngestMeasuresFloors(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			sample, err := b.ingest(t.Context(), f.receiver(), dir, network, set, 500)
+			sample, err := b.ingest(t.Context(), f.receiver(), dir, network, set, 0, 500)
 			if err != nil {
 				t.Errorf("%s, %s: %v", f.name, network, err)
 				continue

@@ -44,6 +44,9 @@ func Repair(f *os.File) (cut int64, err error) {
 		return 0, &os.PathError{Op: "repair", Path: f.Name(), Err: errors.New("not a regular file")}
 	}
 	size := stat.Size()
+	if size == 0 {
+		return 0, nil // as logrotate makes them
+	}
 	end, err := tornFrom(f, size)
 	if err != nil {
 		return 0, &os.PathError{Op: "repair", Path: f.Name(), Err: err}

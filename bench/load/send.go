@@ -17,14 +17,14 @@ const (
 
 // Sent is what became of a load.
 type Sent struct {
-	Messages int           // offered, numbered from 0
+	Messages int           // offered
 	Took     time.Duration // from the first to the last
 }
 
-// Send offers messages of a set at a rate (messages a second) to a datagram
-// address, "udp" or "unixgram". It keeps to the clock whatever becomes of
+// Send offers so many messages of a set, from the first on, at a rate (messages
+// a second) to a datagram address, "udp" or "unixgram". It keeps to the clock whatever becomes of
 // them, as nginx does: what is refused is not offered again.
-func Send(ctx context.Context, network, address string, set *Set, messages, rate int) (Sent, error) {
+func Send(ctx context.Context, network, address string, set *Set, first, messages, rate int) (Sent, error) {
 	fd, err := dial(network, address)
 	if err != nil {
 		return Sent{}, err
@@ -45,7 +45,7 @@ func Send(ctx context.Context, network, address string, set *Set, messages, rate
 		}
 		n := min(due-sent.Messages, sendBatch)
 		for i := range n {
-			vector.Set(i, len(set.Append(vector.Slot(i), sent.Messages+i)))
+			vector.Set(i, len(set.Append(vector.Slot(i), first+sent.Messages+i)))
 		}
 		if err := sendAll(vector, fd, n); err != nil {
 			return sent, fmt.Errorf("send to %s: %w", address, err)

@@ -41,7 +41,7 @@ func TestSentMessagesArriveInOrder(t *testing.T) {
 	var sent Sent
 	go func() {
 		var err error
-		sent, err = Send(t.Context(), "udp", address, set, messages, rate)
+		sent, err = Send(t.Context(), "udp", address, set, 0, messages, rate)
 		done <- err
 	}()
 	vector := NewVector(16, 2048)
@@ -71,7 +71,7 @@ func TestSentMessagesArriveInOrder(t *testing.T) {
 
 func TestAFullQueueDoesNotStopTheSender(t *testing.T) {
 	_, address := listen(t, "unixgram") // nobody reads
-	sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), 20_000, 1_000_000)
+	sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), 0, 20_000, 1_000_000)
 	if err != nil || sent.Messages != 20_000 {
 		t.Errorf("offered %d, want all 20,000: %v", sent.Messages, err)
 	}
