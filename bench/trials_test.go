@@ -51,7 +51,7 @@ func TestIngestMeasuresFloors(t *testing.T) {
 func TestAReceiverThatFailsIsSaid(t *testing.T) {
 	b := testBench(t)
 	f := floor{"floor", []string{"sh", "-c", "echo no such luck >&2; exit 1"}}
-	_, err := b.ingest(t.Context(), f.receiver(), t.TempDir(), "udp", load.NewMessages(1), 1000)
+	_, err := b.ingest(t.Context(), f.receiver(), t.TempDir(), "udp", load.NewMessages(1), 0, 1000)
 	if err == nil || !strings.Contains(err.Error(), "no such luck") {
 		t.Errorf("error %v does not say what the receiver said", err)
 	}

@@ -90,7 +90,7 @@ func TestSendFails(t *testing.T) {
 		"no address":       {t.Context(), "udp", "localhost"},
 		"interrupted":      {ended, "udp", address},
 	} {
-		if _, err := Send(test.ctx, test.network, test.address, set, 1000, 1); err == nil {
+		if _, err := Send(test.ctx, test.network, test.address, set, 0, 1000, 1); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
