@@ -93,6 +93,10 @@ func (p *Path) Varies() bool { return p.variables }
 // Timed reports whether the path changes with time.
 func (p *Path) Timed() bool { return p.marks }
 
+// usesPeer reports whether the path may hold the sender's address: as the peer,
+// or as the host of a message that names none.
+func (p *Path) usesPeer() bool { return usesPeer(p.parts) }
+
 // usesMessage reports whether the path depends on a message's text.
 func (p *Path) usesMessage() bool {
 	for i := range p.parts {

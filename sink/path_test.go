@@ -271,3 +271,40 @@ func renderedAt(p *Path, m *syslog.Message, received time.Time) string {
 	at.render(p, received)
 	return string(p.append(nil, m, new(Origin), "s", &at))
 }
+
+func TestUsesPeer(t *testing.T) {
+	path := func(text string) *Path {
+		p, err := ParsePath(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	template := func(text string) *Template {
+		tmpl, err := ParseTemplate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tmpl
+	}
+	for _, tt := range []struct {
+		conf Config
+		want bool
+	}{
+		{Config{Format: Raw}, false},
+		{Config{Format: Raw, Path: path("/a/$program-%Y.gz")}, false},
+		{Config{Format: Raw, Path: path("/a/$host.gz")}, true},
+		{Config{Format: Raw, Path: path("/a/x-${peer:-none}.gz")}, true},
+		{Config{Format: RFC3164}, true},
+		{Config{Format: RFC5424}, true},
+		{Config{Format: JSON, Path: path("/a/b")}, true},
+		{Config{Format: Templated, Template: template("$time $message")}, false},
+		{Config{Format: Templated, Template: template("$host $message")}, true},
+		{Config{Format: Templated, Template: template("$message $peer")}, true},
+		{Config{Format: Templated, Template: template("$message"), Path: path("/a/$host")}, true},
+	} {
+		if got := tt.conf.UsesPeer(); got != tt.want {
+			t.Errorf("%v, path %v: %v", tt.conf.Format, tt.conf.Path, got)
+		}
+	}
+}

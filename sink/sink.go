@@ -73,6 +73,21 @@ type Config struct {
 	Forward     *Forward
 }
 
+// UsesPeer reports whether the sink may write a sender's address: as the peer,
+// or as the host of a message that names none.
+func (c *Config) UsesPeer() bool {
+	if c.Path != nil && c.Path.usesPeer() {
+		return true
+	}
+	switch c.Format {
+	case Raw:
+		return false
+	case Templated:
+		return usesPeer(c.Template.parts)
+	}
+	return true
+}
+
 // Sink is one destination of messages.
 type Sink struct {
 	name  string

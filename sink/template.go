@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,6 +142,11 @@ func parseVariable(text string) (part, int, error) {
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isNameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || isDigit(c) || c == '_'
+}
+
+// usesPeer reports whether a sender's address may be needed to render them.
+func usesPeer(parts []part) bool {
+	return slices.ContainsFunc(parts, func(p part) bool { return p.variable == varPeer || p.variable == varHost })
 }
 
 // String is the template as it was written.

@@ -67,6 +67,7 @@ type DatagramConfig struct {
 	UID, GID int         // its owner; -1 leaves it
 
 	Allow     []netip.Prefix // senders; nil: all
+	Peers     bool           // udp: messages have a Peer; see AskPeers
 	ReusePort bool           // udp: several sockets may share the address
 
 	// Handler takes the messages of one recvmmsg(2), in order, and the Window
@@ -95,6 +96,8 @@ type Datagram struct {
 
 	bursts sync.Mutex // held during a burst, while the handler blocks too; guards slots
 	slots  *slots     // nil once it is closed
+	named  bool       // they receive the senders' addresses too; guarded by bursts
+	asked  atomic.Bool
 
 	// Owned by Run.
 	messages []Message
@@ -151,13 +154,24 @@ func (d *Datagram) open() (err error) {
 		return err
 	}
 	d.messages = make([]Message, slotCount)
-	d.slots, err = d.newSlots(d.cfg.Window)
-	return err
+	if d.slots, err = d.newSlots(d.cfg.Window); err != nil {
+		return err
+	}
+	if d.cfg.Peers || len(d.cfg.Allow) > 0 {
+		d.AskPeers()
+	}
+	return nil
 }
 
 func (d *Datagram) newSlots(w Window) (*slots, error) {
 	return newSlots(d.cfg.MaxMessage+framingSize, !d.local, w)
 }
+
+// AskPeers has a UDP socket's messages know their Peer from the next burst on.
+// To tell it takes the kernel a twentieth of all that a message costs, so it is
+// asked only where somebody wants to know. A burst that is under way is not
+// waited for: its handler may wait for what the caller is about to do.
+func (d *Datagram) AskPeers() { d.asked.Store(!d.local) }
 
 // Move receives into another window, or, if that is nil, memory of its own. It
 // waits for the burst that is under way, and has closed the window before when
@@ -173,6 +187,7 @@ func (d *Datagram) Move(w Window) error {
 	d.bursts.Lock()
 	if d.slots != nil {
 		d.slots, other = other, d.slots
+		d.named = false
 	}
 	d.bursts.Unlock()
 	return other.free()
@@ -336,6 +351,10 @@ func transient(err error) (again time.Duration, _ error) {
 func (d *Datagram) burst(first bool) (n int, more bool, err error) {
 	d.bursts.Lock()
 	defer d.bursts.Unlock()
+	if !d.named && d.asked.Load() {
+		d.named = true
+		d.slots.askNames()
+	}
 	n, err = d.slots.receive(d.fd)
 	d.calls.Add(1)
 	if err == unix.EAGAIN {
@@ -399,9 +418,10 @@ func (m *Message) take(b []byte, cut, raw, local bool, maxMessage int) bool {
 	return true
 }
 
-// peer is the sender of a slot's datagram in text, and whether it may send.
+// peer is the sender of a slot's datagram in text, if it was asked for, and
+// whether it may send.
 func (d *Datagram) peer(i int) (string, bool) {
-	if d.local {
+	if !d.named {
 		return "", true
 	}
 	addr := d.slots.sender(i)

@@ -36,7 +36,9 @@ func LeftDatagrams(memory []byte, raw bool, received time.Time) ([]Message, erro
 		}
 		m.Received = received
 		if !local {
-			m.Peer = peers.name(s.sender(i))
+			if addr := s.sender(i); addr.IsValid() {
+				m.Peer = peers.name(addr)
+			}
 		}
 		ms = append(ms, m)
 	}

@@ -3,6 +3,7 @@ package syslog
 import (
 	"bytes"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func inWindow(t *testing.T, size int, datagrams []string, look func(w *fakeWindo
 	w := &fakeWindow{memory: mapped(t, size)}
 	seen := 0
 	d, err := ListenDatagram(DatagramConfig{
-		Network: "udp4", Address: "127.0.0.1:0", FD: -1, MaxMessage: 10_000, ReceiveBuffer: 4 << 20, DrainInterval: -1, Poller: poller, Window: w,
+		Network: "udp4", Address: "127.0.0.1:0", FD: -1, MaxMessage: 10_000, ReceiveBuffer: 4 << 20, DrainInterval: -1, Peers: true, Poller: poller, Window: w,
 		Handler: func(ms []Message, _ Window) {
 			look(w, ms)
 			seen += len(ms)
@@ -116,6 +117,24 @@ func TestLeftDatagrams(t *testing.T) {
 	}
 	if got, err := LeftDatagrams(w.memory, false, time.Now()); len(got) != 0 || err != nil {
 		t.Errorf("%d messages are left, %v", len(got), err)
+	}
+}
+
+// A window in which no senders were asked for names none.
+func TestLeftWithoutPeers(t *testing.T) {
+	s, err := newSlots(1000, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.free()
+	for i, text := range []string{"<13>Mar 15 10:20:30 a: x", "y"} {
+		s.headers[i].n = uint32(copy(s.dense[i*denseSize:], text))
+	}
+	s.names[1] = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: netip.IPv6Loopback().As16()}
+	s.filled = 2
+	got, err := LeftDatagrams(bytes.Clone(s.memory), false, time.Now())
+	if err != nil || len(got) != 2 || got[0].Peer != "" || got[1].Peer != "::1" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

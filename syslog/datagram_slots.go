@@ -43,7 +43,7 @@ type slots struct {
 
 	headers []mmsghdr
 	iovecs  [][2]unix.Iovec
-	names   []unix.RawSockaddrInet6 // an IPv4 address is shorter; nil: not wanted
+	names   []unix.RawSockaddrInet6 // an IPv4 address is shorter; nil: a unix socket
 	dense   []byte                  // denseSize for each
 	large   []byte                  // largeSize for each; nil if no datagram is that long
 
@@ -174,7 +174,12 @@ func (s *slots) link(i, size int) {
 		iov[1].SetLen(size - denseSize)
 		h.SetIovlen(2)
 	}
-	if s.names != nil {
+}
+
+// askNames has the senders' addresses put into names from now on.
+func (s *slots) askNames() {
+	for i := range s.names {
+		h := &s.headers[i]
 		h.Name = (*byte)(unsafe.Pointer(&s.names[i]))
 		h.Namelen = unix.SizeofSockaddrInet6
 	}
@@ -226,7 +231,8 @@ func (s *slots) datagram(i int) (b []byte, cut bool) {
 	return b, cut
 }
 
-// sender is the address that a slot's datagram came from.
+// sender is the address that a slot's datagram came from; the zero value if it
+// was not asked for.
 func (s *slots) sender(i int) netip.Addr {
 	s.headers[i].Namelen = unix.SizeofSockaddrInet6 // the kernel wrote the length it used
 	name := &s.names[i]

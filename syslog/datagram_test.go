@@ -19,7 +19,7 @@ func udpConfig(t testing.TB, handler func([]Message)) DatagramConfig {
 	t.Helper()
 	return DatagramConfig{
 		Network: "udp", Address: "127.0.0.1:0", FD: -1,
-		MaxMessage: 64 << 10, ReceiveBuffer: 4 << 20, DrainInterval: -1,
+		MaxMessage: 64 << 10, ReceiveBuffer: 4 << 20, DrainInterval: -1, Peers: true,
 		Mode: 0o666, UID: -1, GID: -1,
 		Poller: newPoller(t), Handler: func(ms []Message, _ Window) { handler(ms) },
 	}
@@ -66,6 +66,49 @@ func TestDatagram(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAskPeers: who sent a message is not known before it is asked, and is from
+// then on, whatever memory is received into.
+func TestAskPeers(t *testing.T) {
+	var got sinkhole
+	cfg := udpConfig(t, got.take)
+	cfg.Peers = false
+	d := listenDatagram(t, cfg)
+	run(t, d)
+	c := dial(t, "udp", d.Addr())
+	steps := []struct {
+		before func() error
+		peer   string
+	}{
+		{func() error { return nil }, ""},
+		{func() error { return d.Move(&fakeWindow{memory: mapped(t, 1<<20)}) }, ""},
+		{func() error { d.AskPeers(); return nil }, "127.0.0.1"},
+		{func() error { return d.Move(&fakeWindow{memory: mapped(t, 1<<20)}) }, "127.0.0.1"},
+		{func() error { return d.Move(nil) }, "127.0.0.1"},
+	}
+	for i, step := range steps {
+		if err := step.before(); err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, "<13>Mar 15 10:20:30 a: x")
+		if m := got.wait(t, i+1)[i]; m.peer != step.peer {
+			t.Errorf("step %d: the peer is %q, want %q", i, m.peer, step.peer)
+		}
+	}
+}
+
+// TestAllowKnowsPeers: where only some may send, it is always asked who did.
+func TestAllowKnowsPeers(t *testing.T) {
+	var got sinkhole
+	cfg := udpConfig(t, got.take)
+	cfg.Peers, cfg.Allow = false, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	d := listenDatagram(t, cfg)
+	run(t, d)
+	send(t, dial(t, "udp", d.Addr()), "x")
+	if m := got.wait(t, 1)[0]; m.peer != "127.0.0.1" {
+		t.Errorf("%+v", m)
 	}
 }
 

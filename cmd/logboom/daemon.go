@@ -73,7 +73,8 @@ func (d *daemon) open(conf *Config) (err error) {
 		return err
 	}
 	d.family = proc.NewFamily(d.groupsPath(), d.log)
-	for _, c := range append(confs, d.sinks...) {
+	confs = append(confs, d.sinks...)
+	for _, c := range confs {
 		d.outlets[c.Name] = d.openOutlet(c, full[c.Name])
 	}
 	for _, section := range sections(conf) {
@@ -82,6 +83,7 @@ func (d *daemon) open(conf *Config) (err error) {
 			d.closeUnstarted()
 			return err
 		}
+		f.askPeersFor(section, confs)
 		f.setEdges(d.edgesOf(section, d.outlets))
 		d.feeds[f.name] = f
 	}

@@ -324,3 +324,29 @@ func TestReopenUnderLoad(t *testing.T) { // FI01, GZ04
 	got := d.stop()
 	wantSums(t, got, wantEverything(t, sent, patterns...))
 }
+
+// A path that gets $host by a reload has the senders' addresses from then on.
+func TestReloadAsksForPeers(t *testing.T) {
+	port := freePort(t, "udp")
+	conf := func(path string) string {
+		return fill(`
+[source.udp]
+type = "syslog"
+listen = "udp://127.0.0.1:PORT"
+sinks = ["file"]
+[sink.file]
+type = "file"
+path = "`+path+`"
+flush = "100ms"
+`, "PORT", port)
+	}
+	d := startDaemon(t, conf("log/all.log"))
+	c := dial(t, "udp", fmt.Sprintf("127.0.0.1:%d", port))
+	fmt.Fprint(c, "before")
+	d.lines("log/all.log", 1)
+	d.reload(conf("log/$host.log"), "reloaded")
+	fmt.Fprint(c, "after")
+	if lines := d.lines("log/127.0.0.1.log", 1); lines[0] != "after" {
+		t.Errorf("%q", lines)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type feed struct {
 	closers []io.Closer
 
 	children []*child // of a program
+	askPeers []func() // of datagram sockets: what a sink needs that uses peers
 
 	left []func() // what is to be taken up before anything is received
 	// takeUpLines takes up text that was read from a pipe; nil: it has none.
@@ -119,6 +121,20 @@ func (f *feed) start(ended func(*feed)) {
 	}()
 }
 
+// askPeersFor has the messages know who sent them, if one of their sinks wants
+// to know.
+func (f *feed) askPeersFor(section any, confs []sink.Config) {
+	sinks, _, _ := route(section)
+	for i := range confs {
+		if confs[i].UsesPeer() && slices.Contains(sinks, confs[i].Name) {
+			for _, ask := range f.askPeers {
+				ask()
+			}
+			return
+		}
+	}
+}
+
 func (f *feed) closeAll() {
 	for _, c := range f.closers {
 		if err := c.Close(); err != nil {
@@ -204,6 +220,7 @@ func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, 
 			f.closeAll()
 			return err
 		}
+		f.askPeers = append(f.askPeers, dg.AskPeers)
 		d.baselines.track(dg, fd >= 0)
 		f.add(dg)
 		all = append(all, dg)

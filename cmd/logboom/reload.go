@@ -32,6 +32,13 @@ func (d *daemon) reload(conf *Config) error {
 		return err
 	}
 	// From here on nothing can fail.
+	for _, section := range sections(conf) {
+		for _, f := range []*feed{d.feeds[nameOf(section)], fresh[nameOf(section)]} {
+			if f != nil {
+				f.askPeersFor(section, confs)
+			}
+		}
+	}
 	outlets, removed := d.changeOutlets(confs, full)
 	settled := d.changeFeeds(conf, fresh, outlets)
 	d.mu.Lock()
