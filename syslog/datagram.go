@@ -103,6 +103,7 @@ type Datagram struct {
 	messages []Message
 	size     int // bytes of a datagram, of late
 	peers    peerNames
+	recent   recent
 
 	truncated, refused, calls atomic.Uint64
 
@@ -385,7 +386,7 @@ func (d *Datagram) hand(n int) {
 		}
 		ms = ms[:len(ms)+1]
 		m := &ms[len(ms)-1]
-		if !m.take(b, cut, d.cfg.Raw, d.local, d.cfg.MaxMessage) {
+		if !m.take(b, cut, d.cfg.Raw, d.local, d.cfg.MaxMessage, &d.recent) {
 			ms = ms[:len(ms)-1]
 			d.slots.skip(i)
 			continue
@@ -403,7 +404,7 @@ func (d *Datagram) hand(n int) {
 
 // take makes m the message of a datagram, of which maxMessage bytes are taken.
 // It returns false where there is none.
-func (m *Message) take(b []byte, cut, raw, local bool, maxMessage int) bool {
+func (m *Message) take(b []byte, cut, raw, local bool, maxMessage int, r *recent) bool {
 	if !raw && !cut {
 		b = TrimDatagram(b)
 	}
@@ -413,7 +414,7 @@ func (m *Message) take(b []byte, cut, raw, local bool, maxMessage int) bool {
 	if cut = cut || len(b) > maxMessage; cut {
 		b = wholeRunes(b[:min(len(b), maxMessage)])
 	}
-	m.scan(b, raw, local)
+	m.scan(b, raw, local, r)
 	m.Truncated = cut
 	return true
 }

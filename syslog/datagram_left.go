@@ -24,6 +24,7 @@ func LeftDatagrams(memory []byte, raw bool, received time.Time) ([]Message, erro
 	local := s.names == nil
 	var ms []Message
 	var peers peerNames
+	var recent recent
 	for i := range s.headers {
 		n := s.headers[i].n
 		if n == 0 || n > max(denseSize, s.largeSize) {
@@ -31,7 +32,7 @@ func LeftDatagrams(memory []byte, raw bool, received time.Time) ([]Message, erro
 		}
 		b, cut := s.datagram(i)
 		var m Message
-		if !m.take(b, cut, raw, local, int(s.size)-framingSize) {
+		if !m.take(b, cut, raw, local, int(s.size)-framingSize, &recent) {
 			continue
 		}
 		m.Received = received

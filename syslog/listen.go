@@ -85,12 +85,12 @@ func socketAddress(fd int) (string, error) {
 }
 
 // scan fills the header: the whole text is the message of a raw source.
-func (m *Message) scan(text []byte, raw, local bool) {
+func (m *Message) scan(text []byte, raw, local bool, r *recent) {
 	if raw {
 		m.Header = Header{Priority: DefaultPriority, Message: text}
 		return
 	}
-	Scan(&m.Header, text, local)
+	r.scan(&m.Header, text, local)
 }
 
 // socketFile is the name of a unix socket that this process bound. The inode

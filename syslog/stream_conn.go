@@ -42,6 +42,7 @@ type conn struct {
 	nc     net.Conn
 	raw    syscall.RawConn // of nc; nil: it has no descriptor to read from
 	peer   string
+	recent recent
 	quit   chan struct{} // closed by finish
 
 	framer   *Framer
@@ -245,7 +246,7 @@ func (c *conn) hand(ms []Message, flags uint32) {
 
 // message makes a message of a frame, and counts what happened to it.
 func (c *conn) message(m *Message, frame Frame, received time.Time) {
-	m.scan(frame.Text, c.stream.cfg.Raw, c.stream.local)
+	m.scan(frame.Text, c.stream.cfg.Raw, c.stream.local, &c.recent)
 	m.Received, m.Peer = received, c.peer
 	m.Truncated, m.Partial = frame.Truncated, frame.Partial || c.cut
 	if m.Truncated {

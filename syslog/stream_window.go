@@ -317,10 +317,11 @@ func (l *LeftStream) Messages(raw bool, received time.Time) []Message {
 		return nil
 	}
 	var ms []Message
+	var recent recent
 	add := func(frame Frame, ok bool) bool {
 		if ok {
 			var m Message
-			m.scan(frame.Text, raw, peer == "")
+			m.scan(frame.Text, raw, peer == "", &recent)
 			m.Received, m.Peer, m.Truncated, m.Partial = received, peer, frame.Truncated, frame.Partial || f.ended
 			ms = append(ms, m)
 		}
