@@ -67,7 +67,6 @@ type DatagramConfig struct {
 	UID, GID int         // its owner; -1 leaves it
 
 	Allow     []netip.Prefix // senders; nil: all
-	Peers     bool           // udp: messages have a Peer; see AskPeers
 	ReusePort bool           // udp: several sockets may share the address
 
 	// Handler takes the messages of one recvmmsg(2), in order, and the Window
@@ -158,7 +157,7 @@ func (d *Datagram) open() (err error) {
 	if d.slots, err = d.newSlots(d.cfg.Window); err != nil {
 		return err
 	}
-	if d.cfg.Peers || len(d.cfg.Allow) > 0 {
+	if len(d.cfg.Allow) > 0 {
 		d.AskPeers()
 	}
 	return nil

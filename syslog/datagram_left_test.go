@@ -52,7 +52,7 @@ func inWindow(t *testing.T, size int, datagrams []string, look func(w *fakeWindo
 	w := &fakeWindow{memory: mapped(t, size)}
 	seen := 0
 	d, err := ListenDatagram(DatagramConfig{
-		Network: "udp4", Address: "127.0.0.1:0", FD: -1, MaxMessage: 10_000, ReceiveBuffer: 4 << 20, DrainInterval: -1, Peers: true, Poller: poller, Window: w,
+		Network: "udp4", Address: "127.0.0.1:0", FD: -1, MaxMessage: 10_000, ReceiveBuffer: 4 << 20, DrainInterval: -1, Poller: poller, Window: w,
 		Handler: func(ms []Message, _ Window) {
 			look(w, ms)
 			seen += len(ms)
@@ -62,6 +62,7 @@ func inWindow(t *testing.T, size int, datagrams []string, look func(w *fakeWindo
 		t.Fatal(err)
 	}
 	defer d.Close()
+	d.AskPeers()
 	c, err := net.Dial("udp4", d.Addr())
 	if err != nil {
 		t.Fatal(err)

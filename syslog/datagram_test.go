@@ -19,7 +19,7 @@ func udpConfig(t testing.TB, handler func([]Message)) DatagramConfig {
 	t.Helper()
 	return DatagramConfig{
 		Network: "udp", Address: "127.0.0.1:0", FD: -1,
-		MaxMessage: 64 << 10, ReceiveBuffer: 4 << 20, DrainInterval: -1, Peers: true,
+		MaxMessage: 64 << 10, ReceiveBuffer: 4 << 20, DrainInterval: -1,
 		Mode: 0o666, UID: -1, GID: -1,
 		Poller: newPoller(t), Handler: func(ms []Message, _ Window) { handler(ms) },
 	}
@@ -49,6 +49,7 @@ func TestDatagram(t *testing.T) {
 			cfg := udpConfig(t, got.take)
 			cfg.Address = address
 			d := listenDatagram(t, cfg)
+			d.AskPeers()
 			run(t, d)
 			c := dial(t, "udp", d.Addr())
 			begin := time.Now()
@@ -73,9 +74,7 @@ func TestDatagram(t *testing.T) {
 // then on, whatever memory is received into.
 func TestAskPeers(t *testing.T) {
 	var got sinkhole
-	cfg := udpConfig(t, got.take)
-	cfg.Peers = false
-	d := listenDatagram(t, cfg)
+	d := listenDatagram(t, udpConfig(t, got.take))
 	run(t, d)
 	c := dial(t, "udp", d.Addr())
 	steps := []struct {
@@ -103,7 +102,7 @@ func TestAskPeers(t *testing.T) {
 func TestAllowKnowsPeers(t *testing.T) {
 	var got sinkhole
 	cfg := udpConfig(t, got.take)
-	cfg.Peers, cfg.Allow = false, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	d := listenDatagram(t, cfg)
 	run(t, d)
 	send(t, dial(t, "udp", d.Addr()), "x")

@@ -29,7 +29,6 @@ type feed struct {
 	closers []io.Closer
 
 	children []*child // of a program
-	askPeers []func() // of datagram sockets: what a sink needs that uses peers
 
 	left []func() // what is to be taken up before anything is received
 	// takeUpLines takes up text that was read from a pipe; nil: it has none.
@@ -127,8 +126,10 @@ func (f *feed) askPeersFor(section any, confs []sink.Config) {
 	sinks, _, _ := route(section)
 	for i := range confs {
 		if confs[i].UsesPeer() && slices.Contains(sinks, confs[i].Name) {
-			for _, ask := range f.askPeers {
-				ask()
+			for _, s := range f.sockets {
+				if dg, ok := s.(*syslog.Datagram); ok {
+					dg.AskPeers()
+				}
 			}
 			return
 		}
@@ -220,7 +221,6 @@ func (d *daemon) openDatagram(f *feed, s SyslogSource, adopt func(Address) int, 
 			f.closeAll()
 			return err
 		}
-		f.askPeers = append(f.askPeers, dg.AskPeers)
 		d.baselines.track(dg, fd >= 0)
 		f.add(dg)
 		all = append(all, dg)

@@ -36,8 +36,7 @@ func least(counts []uint32) (bits int) {
 	return bits
 }
 
-// isPrefixCode tells whether the codes use up all room, and none begins
-// another.
+// checkPrefixCode has the codes use up all room, and none begin another.
 func checkPrefixCode(t *testing.T, c *code, limit int) {
 	t.Helper()
 	room := 1 << limit
@@ -104,7 +103,7 @@ func TestFit(t *testing.T) {
 			for _, length := range c.lengths {
 				longest = max(longest, length)
 			}
-			size, best := c.size(c), max(least(counts), int(counts[len(counts)-1])*0)
+			size, best := c.size(c), least(counts)
 			if used == 1 {
 				best = size // of one bit each, and nothing is better
 			}
