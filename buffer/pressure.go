@@ -48,3 +48,12 @@ func (b *Buffer) sealHeaviest() {
 		b.sealLocked(bt.Batch, ByPressure)
 	}
 }
+
+// Behind reports whether batches are sealed faster than they are done: those
+// that are not done take up over a quarter of what is free beside them.
+func (b *Buffer) Behind() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left, used := b.share.balance()
+	return used-b.held > left/4
+}

@@ -235,3 +235,28 @@ func TestCannotGrow(t *testing.T) {
 		t.Error("more than there is")
 	}
 }
+
+// Behind counts what is sealed and not done, and no open batch.
+func TestBehind(t *testing.T) {
+	b := newBuffer(t, 32, Limits{1 << 20, 17 * PageSize, time.Hour})
+	is := func(want bool, what string) {
+		t.Helper()
+		if b.Behind() != want {
+			t.Errorf("behind is %v: %s", !want, what)
+		}
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if !open(b, key, 4*PageSize, 0) {
+			t.Fatal("no memory")
+		}
+	}
+	is(false, "nothing is sealed")
+	b.Seal(ByReopen)
+	is(true, "12 pages of 32 are sealed")
+	all := sealed(b)
+	is(true, "they are not done")
+	for _, bt := range all[:2] {
+		b.Done(bt, 0, "")
+	}
+	is(false, "4 pages of 32 are sealed")
+}

@@ -2,10 +2,21 @@ package sink
 
 import (
 	"bytes"
+	"runtime"
 
 	"logboom/buffer"
 	"logboom/gzipwriter"
 )
+
+// turns has room for one element a core: so many members are made at once, by
+// all sinks.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// SpareProcessor gives the runtime one processor (GOMAXPROCS) more than members
+// are made at once. Each takes milliseconds, and while all processors are at
+// one, the runtime looks every 10 ms only who is to wake up: a reader would let
+// its pipe fill. The kernel lets such a reader go first, as it has slept.
+func SpareProcessor() { runtime.GOMAXPROCS(cap(turns) + 1) }
 
 // press makes members of batches, one at a time. What it returns is valid
 // until the next.
@@ -56,6 +67,8 @@ func (p *press) member(b *buffer.Batch, spec *File) ([]byte, error) {
 		}
 		p.compress[how] = level
 	}
+	turns <- struct{}{}
+	defer func() { <-turns }()
 	return level.Member(text, gzipwriter.Info{
 		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last().UnixNano(),
 		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),

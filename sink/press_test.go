@@ -4,15 +4,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"logboom/buffer"
+	"logboom/gzipwriter"
 )
 
 // onCores lets a test have so many.
 func onCores(t *testing.T, n int) {
-	before := runtime.GOMAXPROCS(n)
-	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	before := turns
+	turns = make(chan struct{}, n)
+	t.Cleanup(func() { turns = before })
 }
 
 // waiting makes a sink with lines of three hosts in some hundred batches that
@@ -22,7 +30,7 @@ func waiting(t *testing.T, ending string) (s *running, want map[string]string) {
 	dir := t.TempDir()
 	conf := fileConf(t, filepath.Join(dir, "logs/$host"+ending))
 	conf.Limits.Messages = 20
-	s = makeSink(t, conf, newArena(t, 16<<20))
+	s = makeSink(t, conf, newArena(t, 2<<20))
 	e := s.Edge(0, nil)
 	want = make(map[string]string)
 	for i := range 3000 {
@@ -90,4 +98,66 @@ func TestPressesOfASinkThatGivesUp(t *testing.T) {
 		s.Close()
 		s.Release()
 	}
+}
+
+// A sink that keeps up leaves the other cores alone.
+func TestPressesOfASinkThatKeepsUp(t *testing.T) {
+	onCores(t, 4)
+	conf := fileConf(t, filepath.Join(t.TempDir(), "out.log.gz"))
+	conf.Limits.Messages = 20
+	s := makeSink(t, conf, newArena(t, 16<<20))
+	e := s.Edge(0, nil)
+	for i := range 200 { // ten batches that wait
+		put(t, e, fromHost("h", strconv.Itoa(i)))
+	}
+	s.run()
+	s.finish()
+	if p := &s.Sink.run.to.(*files).presses; len(p.idle) > 0 {
+		t.Errorf("%d members were made ahead", len(p.idle))
+	}
+}
+
+// slowCompressor holds a core until it is told to let go.
+type slowCompressor struct {
+	running *atomic.Int32
+	release chan struct{}
+}
+
+func (c slowCompressor) Member([]byte, gzipwriter.Info) ([]byte, error) {
+	c.running.Add(1)
+	<-c.release
+	return nil, nil
+}
+
+// However many sinks compress, they share the cores.
+func TestTurns(t *testing.T) {
+	arena := newArena(t, 1<<20)
+	buf := buffer.New("sink", arena.Share(arena.Size()), buffer.Limits{Messages: 1, Bytes: 1 << 10, Flush: time.Second})
+	buf.Begin()
+	buf.Append([]byte("key"), []byte("text"), true, time.Now())
+	buf.End()
+	batch, _ := buf.Next()
+	synctest.Test(t, func(t *testing.T) {
+		onCores(t, 2)
+		c := slowCompressor{new(atomic.Int32), make(chan struct{})}
+		spec := &File{Compress: gzipwriter.Gzip, Level: 1}
+		how := compression{spec.Compress, spec.Level}
+		var sinks sync.WaitGroup
+		for range 5 {
+			p := press{compress: map[compression]compressor{how: c}}
+			sinks.Go(func() {
+				if _, err := p.member(batch, spec); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for released := range int32(5) {
+			synctest.Wait()
+			if got, want := c.running.Load(), min(released+2, 5); got != want {
+				t.Errorf("%d members were begun when %d were made, want %d", got, released, want)
+			}
+			c.release <- struct{}{}
+		}
+		sinks.Wait()
+	})
 }

@@ -3,7 +3,6 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
@@ -175,13 +174,14 @@ func (r *runner) deliverQueued(giveUp <-chan struct{}) (closed bool) {
 const maxPrepared = 16
 
 // take hands over the next batch or mark, and whether the buffer is closed if
-// there is none. Where others wait behind it, there is work for more cores: it
-// takes as many out and has them prepared.
+// there is none. Where one core does not keep up, it takes out as many as there
+// are cores and has them prepared; else the other cores are left to those who
+// write the messages.
 func (r *runner) take() (b *buffer.Batch, closed bool) {
 	p, _ := r.to.(preparer)
 	ahead := 0
-	if p != nil {
-		ahead = min(runtime.GOMAXPROCS(0), maxPrepared) - 1
+	if p != nil && r.buf.Behind() {
+		ahead = min(cap(turns), maxPrepared) - 1
 	}
 	for len(r.waiting) <= ahead {
 		if b, closed = r.buf.Next(); b == nil {

@@ -39,7 +39,7 @@ func run(path string) error {
 	// that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ)
 	raiseFileLimit(log)
-	limitHeap()
+	tuneRuntime()
 
 	servers, err := openServers(conf)
 	if err != nil {
@@ -190,10 +190,12 @@ func (d *daemon) watchdog() (stop func()) {
 	return func() { close(done) }
 }
 
-// limitHeap keeps the heap small: it holds next to nothing but read buffers
-// and compressors, since messages live in the arena.
-func limitHeap() {
+// tuneRuntime keeps the heap small: it holds next to nothing but read buffers
+// and compressors, since messages live in the arena. And it lets no reader wait
+// for a compressor.
+func tuneRuntime() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
+	sink.SpareProcessor()
 }
