@@ -93,8 +93,10 @@ func reserve(f *os.File, n int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mapping: %w", err)
 	}
-	for i := 0; i < n; i += PageSize {
-		all[i] = 0
+	if unix.Madvise(all, unix.MADV_POPULATE_WRITE) != nil { // before Linux 5.14
+		for i := 0; i < n; i += PageSize {
+			all[i] = 0
+		}
 	}
 	return all, nil
 }
