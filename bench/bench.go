@@ -41,6 +41,7 @@ var suites = []suite{
 	{"pipe", (*bench).pipeSuite},
 	{"octane", (*bench).octaneSuite},
 	{"paths", (*bench).pathsSuite},
+	{"readers", (*bench).readersSuite},
 }
 
 func suiteNames() []string {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"logboom/bench/load"
@@ -57,7 +58,7 @@ func (b *bench) ingestPlans(network, name, note string) []*plan {
 		receivers, missing := b.receivers()
 		for _, r := range receivers {
 			p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
-				return b.ingest(ctx, r, dir, network, set, 0, rate)
+				return b.ingest(ctx, r, dir, work{network: network, set: set, senders: 1, rate: rate})
 			})
 		}
 		for _, name := range missing {
@@ -88,17 +89,46 @@ func (b *bench) pathsSuite() []*plan {
 	many.output = "web-*.log.gz"
 	for _, r := range []receiver{one, many} {
 		p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
-			return b.ingest(ctx, r, dir, "udp", set, pathCount, rate)
+			return b.ingest(ctx, r, dir, work{"udp", set, 1, pathCount, rate})
 		})
 	}
 	return []*plan{p}
 }
 
+func (b *bench) readersSuite() []*plan {
+	const senders, rate = 4, 300_000
+	set := load.NewMessages(senders)
+	p := &plan{table: &report.Table{
+		Title:     fmt.Sprintf("%d senders, %s messages/s in all, into readers of one port", senders, report.Thousands(rate)),
+		Note:      "Each sender has a file: what is out of order there came so from one reader, or was mixed by two.",
+		Reference: "logboom, readers = 1",
+		Columns:   ingestColumns(),
+	}}
+	for readers := 1; readers <= senders; readers *= 2 {
+		setting := fmt.Sprintf("readers = %d", readers)
+		r := b.logboomReceiver("logboom, "+setting, setting, "$host.log.gz", "")
+		r.output = "web-*.log.gz"
+		p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
+			return b.ingest(ctx, r, dir, work{"udp", set, senders, senders, rate})
+		})
+	}
+	return []*plan{p}
+}
+
+// work is what a receiver of datagrams is measured with.
+type work struct {
+	network string
+	set     *load.Set
+	senders int // sockets; they take turns
+	warmUp  int // messages that come before
+	rate    int // messages a second, of all
+}
+
 // ingest measures a receiver once: CPU and writes from the first message
-// until it has been idle for a while, then what it wrote. The first messages
-// may be a warm-up, which is over before.
-func (b *bench) ingest(ctx context.Context, r receiver, dir, network string, set *load.Set, warmUp, rate int) (report.Sample, error) {
-	at, err := newAddress(network, dir)
+// until it has been idle for a while, then what it wrote. A warm-up is over
+// before.
+func (b *bench) ingest(ctx context.Context, r receiver, dir string, w work) (report.Sample, error) {
+	at, err := newAddress(w.network, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -106,35 +136,34 @@ func (b *bench) ingest(ctx context.Context, r receiver, dir, network string, set
 	if err != nil {
 		return nil, err
 	}
-	send := func(first, messages, rate int) (load.Sent, error) {
-		sent, err := load.Send(ctx, network, at.String(), set, first, messages, rate)
+	send := func(part load.Part, rate int) (load.Sent, error) {
+		sent, err := sendAll(ctx, at, w.set, part, w.senders, rate)
 		if err == nil {
 			err = awaitIdle(ctx, process, at)
 		}
 		return sent, err
 	}
-	if warmUp > 0 {
-		if _, err := send(0, warmUp, warmUpRate); err != nil {
+	if w.warmUp > 0 {
+		if _, err := send(load.Part{First: 0, Step: 1, Messages: w.warmUp}, warmUpRate); err != nil {
 			return nil, errors.Join(err, process.Stop())
 		}
 	}
 	before := meter.Of(process.Pid())
-	messages := int(float64(rate) * b.length.Seconds())
-	sent, err := send(warmUp, messages, rate)
+	sent, err := send(load.Part{First: w.warmUp, Step: 1, Messages: int(float64(w.rate) * b.length.Seconds())}, w.rate)
 	used := meter.Of(process.Pid()).Sub(before)
 	if err := errors.Join(err, process.Stop()); err != nil {
 		return nil, err
 	}
-	messages += warmUp
-	check := load.NewCheck(set, messages)
+	messages := w.warmUp + sent.Messages
+	check := load.NewCheck(w.set, messages)
 	packed, err := readOutput(filepath.Join(dir, r.output), check.Read)
 	if err != nil {
 		return nil, err
 	}
-	if check.Unique <= warmUp {
+	if check.Unique <= w.warmUp {
 		return nil, fmt.Errorf("none of %d messages was written; %d lines of others", messages, check.Lines)
 	}
-	received := float64(check.Unique - warmUp)
+	received := float64(check.Unique - w.warmUp)
 	return report.Sample{
 		"cpu":        micros(used.CPU) / received,
 		"lost":       100 * float64(messages-check.Unique) / float64(messages),
@@ -145,6 +174,28 @@ func (b *bench) ingest(ctx context.Context, r receiver, dir, network string, set
 		"writes":     1000 * float64(used.Writes) / received,
 		"offered":    float64(sent.Messages) / sent.Took.Seconds(),
 	}, nil
+}
+
+// sendAll has senders send a part at once, each its share.
+func sendAll(ctx context.Context, to address, set *load.Set, part load.Part, senders, rate int) (load.Sent, error) {
+	var (
+		all    load.Sent
+		failed error
+		mu     sync.Mutex // guards both
+		wait   sync.WaitGroup
+	)
+	for k := range senders {
+		wait.Go(func() {
+			sent, err := load.Send(ctx, to.network, to.String(), set, part.Share(k, senders), rate/senders)
+			mu.Lock()
+			defer mu.Unlock()
+			all.Messages += sent.Messages
+			all.Took = max(all.Took, sent.Took)
+			failed = errors.Join(failed, err)
+		})
+	}
+	wait.Wait()
+	return all, failed
 }
 
 // warmUpRate is messages a second: nothing is lost in a warm-up.

@@ -28,7 +28,7 @@ func TestIngestMeasuresFloors(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			sample, err := b.ingest(t.Context(), f.receiver(), dir, network, set, 0, 500)
+			sample, err := b.ingest(t.Context(), f.receiver(), dir, work{network: network, set: set, senders: 1, rate: 500})
 			if err != nil {
 				t.Errorf("%s, %s: %v", f.name, network, err)
 				continue
@@ -51,7 +51,7 @@ func TestIngestMeasuresFloors(t *testing.T) {
 func TestAReceiverThatFailsIsSaid(t *testing.T) {
 	b := testBench(t)
 	f := floor{"floor", []string{"sh", "-c", "echo no such luck >&2; exit 1"}}
-	_, err := b.ingest(t.Context(), f.receiver(), t.TempDir(), "udp", load.NewMessages(1), 0, 1000)
+	_, err := b.ingest(t.Context(), f.receiver(), t.TempDir(), work{network: "udp", set: load.NewMessages(1), senders: 1, rate: 1000})
 	if err == nil || !strings.Contains(err.Error(), "no such luck") {
 		t.Errorf("error %v does not say what the receiver said", err)
 	}

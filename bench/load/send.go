@@ -21,10 +21,20 @@ type Sent struct {
 	Took     time.Duration // from the first to the last
 }
 
-// Send offers so many messages of a set, from the first on, at a rate (messages
-// a second) to a datagram address, "udp" or "unixgram". It keeps to the clock whatever becomes of
-// them, as nginx does: what is refused is not offered again.
-func Send(ctx context.Context, network, address string, set *Set, first, messages, rate int) (Sent, error) {
+// Part is a choice of the messages of a set: so many, the first and every
+// step-th after it.
+type Part struct{ First, Step, Messages int }
+
+// Share is the k-th of n equal parts of p, for n senders that take turns. What
+// cannot be divided is left out.
+func (p Part) Share(k, n int) Part {
+	return Part{p.First + k*p.Step, n * p.Step, p.Messages / n}
+}
+
+// Send offers a part of a set from a socket of its own, at a rate (messages a
+// second), to a datagram address, "udp" or "unixgram". It keeps to the clock
+// whatever becomes of them, as nginx does: what is refused is not offered again.
+func Send(ctx context.Context, network, address string, set *Set, part Part, rate int) (Sent, error) {
 	fd, err := dial(network, address)
 	if err != nil {
 		return Sent{}, err
@@ -34,8 +44,8 @@ func Send(ctx context.Context, network, address string, set *Set, first, message
 	vector := NewVector(sendBatch, 2048)
 	var sent Sent
 	start := time.Now()
-	for sent.Messages < messages {
-		due := min(messages, int(time.Since(start).Seconds()*float64(rate)))
+	for sent.Messages < part.Messages {
+		due := min(part.Messages, int(time.Since(start).Seconds()*float64(rate)))
 		if due <= sent.Messages {
 			if err := ctx.Err(); err != nil {
 				return sent, err
@@ -45,7 +55,7 @@ func Send(ctx context.Context, network, address string, set *Set, first, message
 		}
 		n := min(due-sent.Messages, sendBatch)
 		for i := range n {
-			vector.Set(i, len(set.Append(vector.Slot(i), first+sent.Messages+i)))
+			vector.Set(i, len(set.Append(vector.Slot(i), part.First+(sent.Messages+i)*part.Step)))
 		}
 		if err := sendAll(vector, fd, n); err != nil {
 			return sent, fmt.Errorf("send to %s: %w", address, err)

@@ -41,7 +41,7 @@ func TestSentMessagesArriveInOrder(t *testing.T) {
 	var sent Sent
 	go func() {
 		var err error
-		sent, err = Send(t.Context(), "udp", address, set, 0, messages, rate)
+		sent, err = Send(t.Context(), "udp", address, set, Part{0, 1, messages}, rate)
 		done <- err
 	}()
 	vector := NewVector(16, 2048)
@@ -69,9 +69,35 @@ func TestSentMessagesArriveInOrder(t *testing.T) {
 	}
 }
 
+func TestShares(t *testing.T) {
+	set := NewMessages(4)
+	fd, address := listen(t, "udp")
+	all := Part{First: 10, Step: 1, Messages: 102} // two are left out
+	for k := range 4 {
+		if _, err := Send(t.Context(), "udp", address, set, all.Share(k, 4), 1_000_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vector := NewVector(16, 2048)
+	var got []int
+	for len(got) < 100 {
+		count, err := vector.Receive(fd)
+		if err != nil {
+			t.Fatalf("%v after %d messages", err, len(got))
+		}
+		for i := range count {
+			n, ok := set.Number(vector.Datagram(i))
+			if want := 10 + len(got)/25 + len(got)%25*4; n != want || !ok {
+				t.Fatalf("message %d is %q, want number %d", len(got), vector.Datagram(i), want)
+			}
+			got = append(got, n)
+		}
+	}
+}
+
 func TestAFullQueueDoesNotStopTheSender(t *testing.T) {
 	_, address := listen(t, "unixgram") // nobody reads
-	sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), 0, 20_000, 1_000_000)
+	sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), Part{0, 1, 20_000}, 1_000_000)
 	if err != nil || sent.Messages != 20_000 {
 		t.Errorf("offered %d, want all 20,000: %v", sent.Messages, err)
 	}
@@ -90,7 +116,7 @@ func TestSendFails(t *testing.T) {
 		"no address":       {t.Context(), "udp", "localhost"},
 		"interrupted":      {ended, "udp", address},
 	} {
-		if _, err := Send(test.ctx, test.network, test.address, set, 0, 1000, 1); err == nil {
+		if _, err := Send(test.ctx, test.network, test.address, set, Part{0, 1, 1000}, 1); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
