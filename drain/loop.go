@@ -22,6 +22,7 @@ import (
 // call and has no running timer.
 type Loop struct {
 	FD     int
+	Pipe   bool    // FD is fit for [Poller.WaitPipe]
 	Poller *Poller // not needed if MaxInterval is 0
 
 	// Room says what the kernel's queue holds when it is full, in the units
@@ -52,6 +53,10 @@ func (l *Loop) Run(stop <-chan struct{}) error {
 	if l.MaxInterval <= 0 {
 		return l.runWaking(stop)
 	}
+	wait := l.Poller.Wait
+	if l.Pipe {
+		wait = l.Poller.WaitPipe
+	}
 	pace := Pace{Target: l.Target, MaxInterval: l.MaxInterval, Burst: l.Burst}
 	alarm, err := newAlarm(stop)
 	if err != nil {
@@ -71,7 +76,7 @@ func (l *Loop) Run(stop <-chan struct{}) error {
 		case again < 0 || (sleep == 0 && !park):
 			runtime.Gosched()
 		case park:
-			if _, err := l.Poller.Wait(l.FD, again, stop); err != nil {
+			if _, err := wait(l.FD, again, stop); err != nil {
 				return err
 			}
 		default:
@@ -102,7 +107,7 @@ func (l *Loop) runWaking(stop <-chan struct{}) error {
 	watcher.Go(func() { // ends with stop or with this call
 		select {
 		case <-stop:
-			signal(wake) // cannot fail: the eventfd is ours and its count is small
+			raise(wake) // cannot fail: the eventfd is ours and its count is small
 		case <-ended:
 		}
 	})
@@ -136,7 +141,7 @@ type waking struct {
 
 // run ends with stop or with the first error of either thread.
 func (w *waking) run() {
-	defer signal(w.wake) // the eventfd is level-triggered: the other wakes too
+	defer raise(w.wake) // the eventfd is level-triggered: the other wakes too
 	var events [1]unix.EpollEvent
 	for {
 		again, over := w.drain()

@@ -3,6 +3,7 @@ package drain
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"sync"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 var ErrClosed = errors.New("drain: poller is closed")
 
 // Poller parks goroutines until a descriptor is readable. It is one epoll
-// instance with one goroutine, whatever the number of descriptors: an idle
-// descriptor costs neither a thread nor a system call.
+// instance with one goroutine, whatever the number of descriptors, and another
+// goroutine for pipes: an idle descriptor costs neither a thread nor a system
+// call.
 //
 // Go's own network poller cannot do this. It is edge-triggered and holds a
 // descriptor for as long as it is open, so that every arrival wakes it while
@@ -22,14 +24,17 @@ var ErrClosed = errors.New("drain: poller is closed")
 // edge-triggered").
 type Poller struct {
 	epoll int
-	wake  int           // eventfd, written once, by Close
-	shut  chan struct{} // closed by Close: waits end
+	wake  int            // eventfd, written once, by Close
+	sigio chan os.Signal // holds one
+	shut  chan struct{}  // closed by Close: waits end
 	users sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	next    uint64             // the last token given out; 0 is the eventfd's
 	waiters map[uint64]*waiter // by the token of their wait
+	pipes   map[*waiter]int    // the descriptors of those that wait for a pipe
+	scratch [2]int             // a pipe to copy a byte into
 	free    []*waiter
 }
 
@@ -41,7 +46,7 @@ type waiter struct {
 	timer *time.Timer
 }
 
-// NewPoller makes a poller; its goroutine runs until Close.
+// NewPoller makes a poller; its goroutines run until Close.
 func NewPoller() (*Poller, error) {
 	epoll, wake, err := newEpoll()
 	if err != nil {
@@ -50,10 +55,17 @@ func NewPoller() (*Poller, error) {
 	p := &Poller{
 		epoll:   epoll,
 		wake:    wake,
+		sigio:   make(chan os.Signal, 1),
 		shut:    make(chan struct{}),
 		waiters: make(map[uint64]*waiter),
+		pipes:   make(map[*waiter]int),
 	}
+	if err := unix.Pipe2(p.scratch[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, errors.Join(os.NewSyscallError("pipe2", err), unix.Close(epoll), unix.Close(wake))
+	}
+	signal.Notify(p.sigio, unix.SIGIO)
 	p.users.Go(p.run)
+	p.users.Go(p.listen)
 	return p, nil
 }
 
@@ -199,7 +211,7 @@ func (p *Poller) hand(events []unix.EpollEvent) bool {
 	return true
 }
 
-// Close ends all waits with [ErrClosed], and the poller's goroutine, and
+// Close ends all waits with [ErrClosed], and the poller's goroutines, and
 // returns when they have ended. A second Close does nothing.
 func (p *Poller) Close() error {
 	p.mu.Lock()
@@ -211,13 +223,14 @@ func (p *Poller) Close() error {
 	p.mu.Unlock()
 
 	close(p.shut)
-	err := signal(p.wake)
+	err := raise(p.wake)
 	p.users.Wait()
-	return errors.Join(err, unix.Close(p.epoll), unix.Close(p.wake))
+	signal.Stop(p.sigio)
+	return errors.Join(err, unix.Close(p.epoll), unix.Close(p.wake), unix.Close(p.scratch[0]), unix.Close(p.scratch[1]))
 }
 
-// signal makes an eventfd readable.
-func signal(eventfd int) error {
+// raise makes an eventfd readable.
+func raise(eventfd int) error {
 	one := [8]byte{1} // any 64-bit number but zero, in either byte order (eventfd(2))
 	_, err := unix.Write(eventfd, one[:])
 	return os.NewSyscallError("write", err)

@@ -10,6 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// waits are the ways to wait, all of them for pipes here.
+var waits = []struct {
+	name string
+	wait func(p *Poller, fd int, d time.Duration, stop <-chan struct{}) (bool, error)
+}{
+	{"epoll", (*Poller).Wait},
+	{"SIGIO", (*Poller).WaitPipe},
+}
+
+// wantUnarmed checks that nothing of a wait is left.
+func wantUnarmed(t *testing.T, p *Poller, fd int) {
+	t.Helper()
+	if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, fd, nil); err != unix.ENOENT {
+		t.Errorf("the descriptor is still in the epoll: %v", err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags != unix.O_NONBLOCK {
+		t.Errorf("the flags of the descriptor are %#x: %v", flags, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pipes) > 0 || len(p.waiters) > 0 {
+		t.Errorf("%d wait for pipes, %d in all", len(p.pipes), len(p.waiters))
+	}
+}
+
 func TestPollerWait(t *testing.T) {
 	p := newPoller(t)
 	stopped := make(chan struct{})
@@ -26,56 +51,101 @@ func TestPollerWait(t *testing.T) {
 		{"time is up", func(int) {}, time.Millisecond, nil, false},
 		{"stopped", func(int) {}, 0, stopped, false},
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var fds [2]int
-			if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-				t.Fatal(err)
-			}
-			test.setup(fds[1])
-			ready, err := p.Wait(fds[0], test.d, test.stop)
-			if ready != test.ready || err != nil {
-				t.Errorf("Wait = %v, %v, want %v", ready, err, test.ready)
-			}
-			if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, fds[0], nil); err != unix.ENOENT {
-				t.Errorf("the descriptor is still in the epoll: %v", err)
-			}
-			unix.Close(fds[0])
-			unix.Close(fds[1])
-		})
+	for _, way := range waits {
+		for _, test := range tests {
+			t.Run(way.name+", "+test.name, func(t *testing.T) {
+				var fds [2]int
+				if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+					t.Fatal(err)
+				}
+				test.setup(fds[1])
+				ready, err := way.wait(p, fds[0], test.d, test.stop)
+				if ready != test.ready || err != nil {
+					t.Errorf("Wait = %v, %v, want %v", ready, err, test.ready)
+				}
+				wantUnarmed(t, p, fds[0])
+				unix.Close(fds[0])
+				unix.Close(fds[1])
+			})
+		}
+	}
+}
+
+// What wakes a waiter that is asleep: a write, and the last writer's end.
+func TestPollerWakes(t *testing.T) {
+	for _, way := range waits {
+		for _, event := range []struct {
+			name string
+			set  func(w int)
+			text string
+		}{
+			{"a write", func(w int) { write(t, w, "text") }, "text"},
+			{"the end", func(w int) { unix.Close(w) }, ""},
+		} {
+			t.Run(way.name+", "+event.name, func(t *testing.T) {
+				p := newPoller(t)
+				var fds [2]int
+				if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(fds[0])
+				got := make(chan bool)
+				go func() {
+					ready, err := way.wait(p, fds[0], 0, nil)
+					if err != nil {
+						t.Error(err)
+					}
+					got <- ready
+				}()
+				eventually(t, "it waits", parked(p, 1))
+				event.set(fds[1])
+				if !<-got {
+					t.Error("it is not ready")
+				}
+				wantUnarmed(t, p, fds[0])
+				var b [16]byte
+				if n, err := unix.Read(fds[0], b[:]); string(b[:n]) != event.text || err != nil {
+					t.Errorf("it holds %q, want %q: %v", b[:n], event.text, err)
+				}
+			})
+		}
 	}
 }
 
 func TestPollerWakesOnlyTheReady(t *testing.T) {
-	p := newPoller(t)
-	const n = 20
-	var write1 [n]int
-	var got [n]chan bool
-	stop := make(chan struct{})
-	for i := range n {
-		r, w := newPipe(t)
-		write1[i], got[i] = w, make(chan bool, 1)
-		go func() {
-			ready, err := p.Wait(r, 0, stop)
-			if err != nil {
-				t.Error(err)
+	for _, way := range waits {
+		t.Run(way.name, func(t *testing.T) {
+			p := newPoller(t)
+			const n = 20
+			var write1 [n]int
+			var got [n]chan bool
+			stop := make(chan struct{})
+			for i := range n {
+				r, w := newPipe(t)
+				write1[i], got[i] = w, make(chan bool, 1)
+				go func() {
+					ready, err := way.wait(p, r, 0, stop)
+					if err != nil {
+						t.Error(err)
+					}
+					got[i] <- ready
+				}()
 			}
-			got[i] <- ready
-		}()
-	}
-	eventually(t, "all wait", parked(p, n))
-	for i := 0; i < n; i += 2 {
-		write(t, write1[i], "x")
-		if !<-got[i] {
-			t.Errorf("%d is not ready", i)
-		}
-	}
-	eventually(t, "half of them wait", parked(p, n/2))
-	close(stop)
-	for i := 1; i < n; i += 2 {
-		if <-got[i] {
-			t.Errorf("%d is ready, nothing was written", i)
-		}
+			eventually(t, "all wait", parked(p, n))
+			for i := 0; i < n; i += 2 {
+				write(t, write1[i], "x")
+				if !<-got[i] {
+					t.Errorf("%d is not ready", i)
+				}
+			}
+			eventually(t, "half of them wait", parked(p, n/2))
+			close(stop)
+			for i := 1; i < n; i += 2 {
+				if <-got[i] {
+					t.Errorf("%d is ready, nothing was written", i)
+				}
+			}
+		})
 	}
 }
 
@@ -109,55 +179,93 @@ func TestPollerErrors(t *testing.T) {
 }
 
 func TestPollerCloseEndsWaits(t *testing.T) {
-	p, err := NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, _ := newPipe(t)
-	ended := make(chan error)
-	go func() {
-		_, err := p.Wait(r, 0, nil)
-		ended <- err
-	}()
-	eventually(t, "it waits", parked(p, 1))
-	closing := make(chan error)
-	go func() { closing <- p.Close() }()
-	if err := <-ended; err != ErrClosed {
-		t.Errorf("Wait: %v", err)
-	}
-	if err := <-closing; err != nil {
-		t.Error(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Errorf("second Close: %v", err)
-	}
-	if _, err := p.Wait(r, 0, nil); err != ErrClosed {
-		t.Errorf("Wait after Close: %v", err)
+	for _, way := range waits {
+		t.Run(way.name, func(t *testing.T) {
+			p, err := NewPoller()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, _ := newPipe(t)
+			ended := make(chan error)
+			go func() {
+				_, err := way.wait(p, r, 0, nil)
+				ended <- err
+			}()
+			eventually(t, "it waits", parked(p, 1))
+			closing := make(chan error)
+			go func() { closing <- p.Close() }()
+			if err := <-ended; err != ErrClosed {
+				t.Errorf("Wait: %v", err)
+			}
+			if err := <-closing; err != nil {
+				t.Error(err)
+			}
+			if err := p.Close(); err != nil {
+				t.Errorf("second Close: %v", err)
+			}
+			if _, err := way.wait(p, r, 0, nil); err != ErrClosed {
+				t.Errorf("Wait after Close: %v", err)
+			}
+		})
 	}
 }
 
 // TestPollerStaleEvents lets stops and arrivals race: a wait must never be
 // ended by the event of the one before it.
 func TestPollerStaleEvents(t *testing.T) {
-	p := newPoller(t)
-	busyR, busyW := newPipe(t)
-	quietR, _ := newPipe(t)
-	for range 2000 {
-		stop := make(chan struct{})
-		var writer sync.WaitGroup
-		writer.Go(func() {
-			unix.Write(busyW, []byte("x"))
-			close(stop)
+	for _, way := range waits {
+		t.Run(way.name, func(t *testing.T) {
+			p := newPoller(t)
+			busyR, busyW := newPipe(t)
+			quietR, _ := newPipe(t)
+			for range 2000 {
+				stop := make(chan struct{})
+				var writer sync.WaitGroup
+				writer.Go(func() {
+					unix.Write(busyW, []byte("x"))
+					close(stop)
+				})
+				if _, err := way.wait(p, busyR, 0, stop); err != nil {
+					t.Fatal(err)
+				}
+				if ready, err := way.wait(p, quietR, time.Microsecond, nil); ready || err != nil {
+					t.Fatalf("the quiet pipe: ready %v, %v", ready, err)
+				}
+				writer.Wait()
+				var b [8]byte
+				unix.Read(busyR, b[:])
+			}
 		})
-		if _, err := p.Wait(busyR, 0, stop); err != nil {
-			t.Fatal(err)
-		}
-		if ready, err := p.Wait(quietR, time.Microsecond, nil); ready || err != nil {
-			t.Fatalf("the quiet pipe: ready %v, %v", ready, err)
-		}
-		writer.Wait()
-		var b [8]byte
-		unix.Read(busyR, b[:])
+	}
+}
+
+// TestPollerMissesNothing has a writer write at any moment of a wait.
+func TestPollerMissesNothing(t *testing.T) {
+	for _, way := range waits {
+		t.Run(way.name, func(t *testing.T) {
+			p := newPoller(t)
+			r, w := newPipe(t)
+			seen := make(chan struct{})
+			var writer sync.WaitGroup
+			writer.Go(func() {
+				for range 5000 {
+					unix.Write(w, []byte("x"))
+					<-seen
+				}
+			})
+			for i := range 5000 {
+				ready, err := way.wait(p, r, 10*time.Second, nil)
+				if !ready || err != nil {
+					t.Errorf("write %d: ready %v, %v", i, ready, err)
+				}
+				var b [8]byte
+				if n, err := unix.Read(r, b[:]); n != 1 || err != nil {
+					t.Errorf("write %d: %d bytes, %v", i, n, err)
+				}
+				seen <- struct{}{}
+			}
+			writer.Wait()
+		})
 	}
 }
 
@@ -165,15 +273,17 @@ func TestPollerWaitAllocates(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	p := newPoller(t)
-	r, w := newPipe(t)
-	write(t, w, "x")
-	n := testing.AllocsPerRun(200, func() {
-		if ready, err := p.Wait(r, time.Second, nil); !ready || err != nil {
-			t.Fatal(ready, err)
+	for _, way := range waits {
+		p := newPoller(t)
+		r, w := newPipe(t)
+		write(t, w, "x")
+		n := testing.AllocsPerRun(200, func() {
+			if ready, err := way.wait(p, r, time.Second, nil); !ready || err != nil {
+				t.Fatal(ready, err)
+			}
+		})
+		if n != 0 {
+			t.Errorf("%s: %v allocations a wait", way.name, n)
 		}
-	})
-	if n != 0 {
-		t.Errorf("%v allocations a wait", n)
 	}
 }

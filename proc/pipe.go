@@ -19,12 +19,13 @@ const defaultPipe = 64 << 10
 // Pipe is an open descriptor that lines are read from. It is never in Go's
 // network poller. It has one user at a time.
 type Pipe struct {
-	fd       int
-	name     string // for errors
-	size     int    // bytes that fit between two reads
-	blocking bool   // a read may block: ask poll(2) first
-	regular  bool   // a file: it holds what it holds, there is no waiting
-	owned    bool   // ours to close
+	fd        int
+	name      string // for errors
+	size      int    // bytes that fit between two reads
+	exclusive bool   // it is a pipe, with a description that nobody shares
+	blocking  bool   // a read may block: ask poll(2) first
+	regular   bool   // a file: it holds what it holds, there is no waiting
+	owned     bool   // ours to close
 }
 
 // OpenFIFO opens the FIFO at path, and makes it if it is missing, with exactly
@@ -42,7 +43,7 @@ func OpenFIFO(path string, mode fs.FileMode) (*Pipe, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &Pipe{fd: fd, name: path, size: enlarge(fd), owned: true}, nil
+	return &Pipe{fd: fd, name: path, size: enlarge(fd), exclusive: true, owned: true}, nil
 }
 
 // makeFIFO sees to it that path is a FIFO.
@@ -78,6 +79,7 @@ func openShared(fd int, name string) (*Pipe, error) {
 		again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 		if err == nil {
 			p.fd, p.blocking, p.owned = again, false, true
+			p.exclusive = kind == unix.S_IFIFO
 		}
 	}
 	p.size = enlarge(p.fd)
@@ -97,7 +99,7 @@ func childPipe(name string) (read *Pipe, write *os.File, err error) {
 		unix.Close(fds[1])
 		return nil, nil, os.NewSyscallError("fcntl", err)
 	}
-	read = &Pipe{fd: fds[0], name: name, size: enlarge(fds[0]), owned: true}
+	read = &Pipe{fd: fds[0], name: name, size: enlarge(fds[0]), exclusive: true, owned: true}
 	return read, os.NewFile(uintptr(fds[1]), name), nil
 }
 

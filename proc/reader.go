@@ -30,6 +30,7 @@ func NewReader(pipe *Pipe, poller *drain.Poller, cfg LineConfig, handler func(Bl
 	r := &Reader{pipe: pipe, lines: newLines(cfg, pipe.size, handler)}
 	r.loop = drain.Loop{
 		FD:          pipe.fd,
+		Pipe:        pipe.exclusive,
 		Poller:      poller,
 		Room:        pipe.Size,
 		Target:      maxRead,

@@ -106,6 +106,11 @@ sinks = ["file"]
 		t.Errorf("%d system calls in 3 s without a message:\n%s", n, calls[:min(len(calls), 4000)])
 	}
 	d.stop()
+	// It would cost whoever writes into them from then on.
+	polls := regexp.MustCompile(`(?m)^.*(poll|epoll_ctl|select)\w*\(.*<(pipe:|\S+\.fifo>).*$`)
+	for _, call := range polls.FindAll(untilTraced(t, trace), -1) {
+		t.Errorf("a pipe is polled: %s", call)
+	}
 }
 
 // awaitQuiet waits until a trace has not grown for half a second, and returns

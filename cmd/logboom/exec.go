@@ -35,11 +35,14 @@ func execCommand() *cobra.Command {
 				ignored = append(ignored, s)
 			}
 		}
-		signal.Notify(signals)
+		for s := unix.Signal(1); s <= lastSignal; s++ {
+			if passesOn(s) {
+				signal.Notify(signals, s)
+			}
+		}
 		for _, s := range ignored {
 			signal.Ignore(s)
 		}
-		signal.Reset(unix.SIGTTIN, unix.SIGTTOU, unix.SIGTSTP)
 		d, err := newPlainDaemon(conf, os.Stdin)
 		if err != nil {
 			return &exitError{exitFailed, err}
@@ -63,20 +66,21 @@ func (d *daemon) exec(signals <-chan os.Signal) error {
 	for {
 		select {
 		case s := <-signals:
-			if sig := s.(unix.Signal); passesOn(sig) {
-				program.Signal(sig) // fails if it has just ended
-			}
+			program.Signal(s.(unix.Signal)) // fails if it has just ended
 		case <-d.idle:
 			return d.afterExec(status, failed, signals)
 		}
 	}
 }
 
+const lastSignal = 64 // of Linux, real-time ones included (signal(7))
+
 // passesOn tells the signals that someone sent from those that are the
-// runtime's own, or about our own descriptors and children.
+// runtime's own, or about our own descriptors and children, or a terminal's
+// for all who use it.
 func passesOn(s unix.Signal) bool {
 	switch s {
-	case unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, unix.SIGXFSZ:
+	case unix.SIGURG, unix.SIGIO, unix.SIGCHLD, unix.SIGPIPE, unix.SIGXFSZ, unix.SIGTTIN, unix.SIGTTOU, unix.SIGTSTP:
 		return false
 	}
 	return true
