@@ -181,7 +181,7 @@ func (b *bench) startOctane(ctx context.Context, way logging, dir string, port i
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(b.environment(dir), "LOG_TO="+stream, "PHP_CLI_SERVER_WORKERS=2")
 	if way.reader != nil {
-		in, out, err := os.Pipe()
+		in, out, err := plainPipe()
 		if err != nil {
 			return nil, nil, err
 		}
