@@ -15,8 +15,8 @@ var ErrClosed = errors.New("drain: poller is closed")
 
 // Poller parks goroutines until a descriptor is readable. It is one epoll
 // instance with one goroutine, whatever the number of descriptors, and another
-// goroutine for pipes: an idle descriptor costs neither a thread nor a system
-// call.
+// goroutine for pipes: an idle descriptor costs no thread, and no system call
+// while all others are idle.
 //
 // Go's own network poller cannot do this. It is edge-triggered and holds a
 // descriptor for as long as it is open, so that every arrival wakes it while
@@ -31,19 +31,19 @@ type Poller struct {
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
-	next    uint64             // the last token given out; 0 is the eventfd's
-	waiters map[uint64]*waiter // by the token of their wait
-	pipes   map[*waiter]int    // the descriptors of those that wait for a pipe
-	scratch [2]int             // a pipe to copy a byte into
+	next    uint64               // the last token given out; 0 is the eventfd's
+	waiters map[uint64]*waiter   // by the token of their wait
+	pipes   map[*waiter]struct{} // those that wait for a pipe
 	free    []*waiter
 }
 
 // waiter is what one parked goroutine sleeps on. It is reused, so that a park
 // allocates nothing.
 type waiter struct {
-	token uint64
-	ready chan struct{} // holds one: the sender never blocks
-	timer *time.Timer
+	token   uint64
+	ready   chan struct{} // holds one: the sender never blocks
+	timer   *time.Timer
+	scratch [2]int // a pipe to copy a byte into; zeros until it is needed
 }
 
 // NewPoller makes a poller; its goroutines run until Close.
@@ -58,10 +58,7 @@ func NewPoller() (*Poller, error) {
 		sigio:   make(chan os.Signal, 1),
 		shut:    make(chan struct{}),
 		waiters: make(map[uint64]*waiter),
-		pipes:   make(map[*waiter]int),
-	}
-	if err := unix.Pipe2(p.scratch[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, errors.Join(os.NewSyscallError("pipe2", err), unix.Close(epoll), unix.Close(wake))
+		pipes:   make(map[*waiter]struct{}),
 	}
 	signal.Notify(p.sigio, unix.SIGIO)
 	p.users.Go(p.run)
@@ -226,7 +223,12 @@ func (p *Poller) Close() error {
 	err := raise(p.wake)
 	p.users.Wait()
 	signal.Stop(p.sigio)
-	return errors.Join(err, unix.Close(p.epoll), unix.Close(p.wake), unix.Close(p.scratch[0]), unix.Close(p.scratch[1]))
+	for _, w := range p.free {
+		if w.scratch[1] != 0 {
+			err = errors.Join(err, unix.Close(w.scratch[0]), unix.Close(w.scratch[1]))
+		}
+	}
+	return errors.Join(err, unix.Close(p.epoll), unix.Close(p.wake))
 }
 
 // raise makes an eventfd readable.

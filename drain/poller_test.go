@@ -25,7 +25,7 @@ func wantUnarmed(t *testing.T, p *Poller, fd int) {
 	if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, fd, nil); err != unix.ENOENT {
 		t.Errorf("the descriptor is still in the epoll: %v", err)
 	}
-	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags != unix.O_NONBLOCK {
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&^unix.O_ACCMODE != unix.O_NONBLOCK {
 		t.Errorf("the flags of the descriptor are %#x: %v", flags, err)
 	}
 	p.mu.Lock()
@@ -98,6 +98,12 @@ func TestPollerWakes(t *testing.T) {
 					got <- ready
 				}()
 				eventually(t, "it waits", parked(p, 1))
+				if way.name == "SIGIO" {
+					eventually(t, "it is armed", func() bool {
+						flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFL, 0)
+						return err == nil && flags&unix.O_ASYNC != 0
+					})
+				}
 				event.set(fds[1])
 				if !<-got {
 					t.Error("it is not ready")
@@ -147,6 +153,56 @@ func TestPollerWakesOnlyTheReady(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Pipes beyond so many are polled, and wake too.
+func TestPollerOfManyPipes(t *testing.T) {
+	p := newPoller(t)
+	const n = 2 * maxPipes
+	var write1 [n]int
+	got := make(chan int)
+	for i := range n {
+		r, w := newPipe(t)
+		write1[i] = w
+		go func() {
+			if ready, err := p.WaitPipe(r, 0, nil); !ready || err != nil {
+				t.Errorf("pipe %d: ready %v, %v", i, ready, err)
+			}
+			got <- i
+		}()
+	}
+	eventually(t, "all wait", parked(p, n))
+	p.mu.Lock()
+	rung := len(p.pipes)
+	p.mu.Unlock()
+	if rung > maxPipes {
+		t.Errorf("%d pipes are looked at after each signal, want %d at most", rung, maxPipes)
+	}
+	for i, w := range write1 {
+		write(t, w, "x")
+		if woken := <-got; woken != i {
+			t.Errorf("%d is woken by a write into %d", woken, i)
+		}
+	}
+}
+
+// What cannot be looked at by tee(2) is polled.
+func TestPollerWithoutTee(t *testing.T) {
+	p := newPoller(t)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	if ready, err := p.WaitPipe(pair[0], time.Millisecond, nil); ready || err != nil {
+		t.Errorf("nothing was written: ready %v, %v", ready, err)
+	}
+	write(t, pair[1], "x")
+	if ready, err := p.WaitPipe(pair[0], 0, nil); !ready || err != nil {
+		t.Errorf("ready %v, %v", ready, err)
+	}
+	wantUnarmed(t, p, pair[0])
 }
 
 func TestPollerRegularFileIsReady(t *testing.T) {

@@ -1,11 +1,20 @@
 package drain
 
 import (
+	"errors"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// maxPipes bounds how many pipes wait for SIGIO; each of them is looked at
+// after each signal. Others are polled.
+const maxPipes = 32
+
+// ringPause is how long the next SIGIO may have to wait after one: to look at
+// all pipes takes some 50 us.
+const ringPause = 2 * time.Millisecond
 
 // WaitPipe is [Poller.Wait] for the read end of a pipe whose description (the
 // struct file, open(2)) nobody shares.
@@ -19,8 +28,23 @@ func (p *Poller) WaitPipe(fd int, d time.Duration, stop <-chan struct{}) (ready 
 	if w == nil {
 		return false, ErrClosed
 	}
-	defer p.leave(w)
+	ready, err = p.waitPipe(w, fd, d, stop)
+	p.leave(w)
+	if err == errPoll {
+		return p.Wait(fd, d, stop)
+	}
+	return ready, err
+}
 
+// errPoll says that a pipe has to be polled after all.
+var errPoll = errors.New("drain: cannot wait for SIGIO")
+
+// waitPipe is WaitPipe with a waiter.
+func (p *Poller) waitPipe(w *waiter, fd int, d time.Duration, stop <-chan struct{}) (ready bool, err error) {
+	if !p.expect(w) {
+		return false, errPoll
+	}
+	defer p.forget(w)
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return false, os.NewSyscallError("fcntl", err)
@@ -28,39 +52,80 @@ func (p *Poller) WaitPipe(fd int, d time.Duration, stop <-chan struct{}) (ready 
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid()); err != nil {
 		return false, os.NewSyscallError("fcntl", err)
 	}
-	p.expect(w, fd)
-	defer p.forget(w)
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags|unix.O_ASYNC); err != nil {
 		return false, os.NewSyscallError("fcntl", err)
 	}
-	p.ringFor(w) // what came before it was armed sent no signal
-	ready, err = p.park(w, d, stop)
+	ready, err = p.parkPipe(w, fd, d, stop)
 	if _, ferr := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags); err == nil {
 		err = os.NewSyscallError("fcntl", ferr)
 	}
 	return ready, err
 }
 
-// expect notes that a waiter waits for a pipe.
-func (p *Poller) expect(w *waiter, fd int) {
-	p.mu.Lock()
-	p.pipes[w] = fd
-	p.mu.Unlock()
+// parkPipe sleeps until a pipe can be read, and looks at it before each sleep:
+// what came before it was armed sent no signal. Each waiter looks for itself,
+// since that takes the pipe's lock, which a writer may keep for long, while its
+// text is fetched from a swap or a network.
+func (p *Poller) parkPipe(w *waiter, fd int, d time.Duration, stop <-chan struct{}) (ready bool, err error) {
+	until := time.Now().Add(d)
+	for {
+		if ready, err := w.look(fd); ready || err != nil {
+			return ready, err
+		}
+		if d > 0 {
+			d = max(time.Until(until), time.Nanosecond)
+		}
+		if rung, err := p.park(w, d, stop); !rung {
+			return false, err
+		}
+	}
 }
 
-// forget notes that it does not any more, if it did.
+// look reports whether a pipe holds anything or has come to its end, without
+// polling it: tee(2) takes nothing out of it. It returns errPoll where that
+// cannot be done, as in some sandboxes.
+func (w *waiter) look(fd int) (ready bool, err error) {
+	if w.scratch[1] == 0 && unix.Pipe2(w.scratch[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		return false, errPoll
+	}
+	for {
+		n, err := unix.Tee(fd, w.scratch[1], 1, unix.SPLICE_F_NONBLOCK)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return false, nil
+		case err != nil:
+			return false, errPoll
+		case n > 0:
+			var b [1]byte
+			unix.Read(w.scratch[0], b[:]) // the byte is there
+			return true, nil
+		default:
+			return true, nil
+		}
+	}
+}
+
+// expect has a waiter be rung, unless too many are.
+func (p *Poller) expect(w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pipes) >= maxPipes {
+		return false
+	}
+	p.pipes[w] = struct{}{}
+	return true
+}
+
+// forget ends that.
 func (p *Poller) forget(w *waiter) {
 	p.mu.Lock()
 	delete(p.pipes, w)
 	p.mu.Unlock()
 }
 
-// ringPause is how long the next SIGIO may have to wait after one: to look at a
-// hundred pipes takes some 40 us.
-const ringPause = 2 * time.Millisecond
-
-// listen wakes waiters of pipes after a SIGIO, until Close. The signal does not
-// say which pipe it is about, and stands for all that came before it.
+// listen rings at each SIGIO until Close. The signal does not say which pipe it
+// is about, and stands for all that came before it.
 func (p *Poller) listen() {
 	pause := time.NewTimer(time.Hour)
 	defer pause.Stop()
@@ -80,40 +145,14 @@ func (p *Poller) listen() {
 	}
 }
 
-// ring wakes all whose pipe can be read.
+// ring has all who wait for a pipe look at it.
 func (p *Poller) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for w, fd := range p.pipes {
-		p.ringLocked(w, fd)
+	for w := range p.pipes {
+		select {
+		case w.ready <- struct{}{}:
+		default: // it is about to look
+		}
 	}
-}
-
-// ringFor wakes a waiter if its pipe can be read.
-func (p *Poller) ringFor(w *waiter) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if fd, waits := p.pipes[w]; waits {
-		p.ringLocked(w, fd)
-	}
-}
-
-// ringLocked wakes a waiter that was not woken, if its pipe can be read.
-func (p *Poller) ringLocked(w *waiter, fd int) {
-	if p.readableLocked(fd) {
-		delete(p.pipes, w)
-		w.ready <- struct{}{} // once a wait: there is room
-	}
-}
-
-// readableLocked reports whether a pipe holds anything or has come to its end,
-// without polling it: tee(2) takes nothing out of it. If it fails, a read will
-// say why.
-func (p *Poller) readableLocked(fd int) bool {
-	n, err := unix.Tee(fd, p.scratch[1], 1, unix.SPLICE_F_NONBLOCK)
-	if n > 0 {
-		var b [1]byte
-		unix.Read(p.scratch[0], b[:]) // the byte is there
-	}
-	return err != unix.EAGAIN
 }

@@ -8,15 +8,19 @@ import (
 	"logboom/gzipwriter"
 )
 
-// turns has room for one element a core: so many members are made at once, by
-// all sinks.
-var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+// turns has room for one element a core, but for one core: so many members are
+// made ahead at once, for all sinks. Those whose turn it is come besides.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0)-1)
 
-// SpareProcessor gives the runtime one processor (GOMAXPROCS) more than members
-// are made at once. Each takes milliseconds, and while all processors are at
-// one, the runtime looks every 10 ms only who is to wake up: a reader would let
-// its pipe fill. The kernel lets such a reader go first, as it has slept.
-func SpareProcessor() { runtime.GOMAXPROCS(cap(turns) + 1) }
+// maxSinks bounds how many sinks get a processor of the runtime.
+const maxSinks = 16
+
+// ReserveProcessors gives the runtime as many processors (GOMAXPROCS) as so many
+// file sinks can keep busy, and one more. Making a member takes milliseconds,
+// and while all processors are at one, the runtime looks every 10 ms only who
+// is to wake up: a reader would let its pipe fill. The kernel shares the cores
+// out among the threads, and lets such a reader go first, as it has slept.
+func ReserveProcessors(sinks int) { runtime.GOMAXPROCS(cap(turns) + min(sinks, maxSinks) + 1) }
 
 // press makes members of batches, one at a time. What it returns is valid
 // until the next.
@@ -67,8 +71,6 @@ func (p *press) member(b *buffer.Batch, spec *File) ([]byte, error) {
 		}
 		p.compress[how] = level
 	}
-	turns <- struct{}{}
-	defer func() { <-turns }()
 	return level.Member(text, gzipwriter.Info{
 		Messages: uint32(messages), First: b.First.UnixNano(), Last: b.Last().UnixNano(),
 		Arena: b.Arena, Sequence: b.Sequence, Dropped: uint32(b.Dropped),
@@ -107,8 +109,10 @@ func (p *presses) begin(b *buffer.Batch, spec *File) {
 	}
 	p.ahead[b] = a
 	go func() {
+		defer close(a.done)
+		turns <- struct{}{}
+		defer func() { <-turns }()
 		a.member, a.err = a.press.member(b, spec)
-		close(a.done)
 	}()
 }
 

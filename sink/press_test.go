@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,7 +18,7 @@ import (
 // onCores lets a test have so many.
 func onCores(t *testing.T, n int) {
 	before := turns
-	turns = make(chan struct{}, n)
+	turns = make(chan struct{}, n-1)
 	t.Cleanup(func() { turns = before })
 }
 
@@ -129,35 +128,43 @@ func (c slowCompressor) Member([]byte, gzipwriter.Info) ([]byte, error) {
 	return nil, nil
 }
 
-// However many sinks compress, they share the cores.
+// However many sinks make members ahead, they share the cores.
 func TestTurns(t *testing.T) {
-	arena := newArena(t, 1<<20)
-	buf := buffer.New("sink", arena.Share(arena.Size()), buffer.Limits{Messages: 1, Bytes: 1 << 10, Flush: time.Second})
-	buf.Begin()
-	buf.Append([]byte("key"), []byte("text"), true, time.Now())
-	buf.End()
-	batch, _ := buf.Next()
 	synctest.Test(t, func(t *testing.T) {
-		onCores(t, 2)
+		onCores(t, 3)
 		c := slowCompressor{new(atomic.Int32), make(chan struct{})}
 		spec := &File{Compress: gzipwriter.Gzip, Level: 1}
 		how := compression{spec.Compress, spec.Level}
-		var sinks sync.WaitGroup
-		for range 5 {
-			p := press{compress: map[compression]compressor{how: c}}
-			sinks.Go(func() {
-				if _, err := p.member(batch, spec); err != nil {
-					t.Error(err)
-				}
-			})
+		var sinks [5]presses
+		var batches [len(sinks)]*buffer.Batch
+		for i := range sinks {
+			sinks[i].idle = []*aheadPress{{press: press{compress: map[compression]compressor{how: c}}}}
+			batches[i] = oneBatch(t)
+			sinks[i].begin(batches[i], spec)
 		}
-		for released := range int32(5) {
+		for released := range int32(len(sinks)) {
 			synctest.Wait()
 			if got, want := c.running.Load(), min(released+2, 5); got != want {
 				t.Errorf("%d members were begun when %d were made, want %d", got, released, want)
 			}
 			c.release <- struct{}{}
 		}
-		sinks.Wait()
+		for i := range sinks {
+			if _, err := sinks[i].member(batches[i], spec); err != nil {
+				t.Error(err)
+			}
+			sinks[i].close()
+		}
 	})
+}
+
+// oneBatch is a batch of one message.
+func oneBatch(t *testing.T) *buffer.Batch {
+	arena := newArena(t, 1<<20)
+	buf := buffer.New("sink", arena.Share(arena.Size()), buffer.Limits{Messages: 1, Bytes: 1 << 10, Flush: time.Second})
+	buf.Begin()
+	buf.Append([]byte("key"), []byte("text"), true, time.Now())
+	buf.End()
+	b, _ := buf.Next()
+	return b
 }

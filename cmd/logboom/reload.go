@@ -47,6 +47,7 @@ func (d *daemon) reload(conf *Config) error {
 	d.mu.Unlock()
 	renewed := conf.Memory.Cap != d.conf.Memory.Cap
 	d.conf = conf
+	tuneRuntime(conf)
 	if renewed {
 		d.leaveOldArena(settled)
 	}

@@ -39,7 +39,7 @@ func run(path string) error {
 	// that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ)
 	raiseFileLimit(log)
-	tuneRuntime()
+	tuneRuntime(conf)
 
 	servers, err := openServers(conf)
 	if err != nil {
@@ -193,9 +193,9 @@ func (d *daemon) watchdog() (stop func()) {
 // tuneRuntime keeps the heap small: it holds next to nothing but read buffers
 // and compressors, since messages live in the arena. And it lets no reader wait
 // for a compressor.
-func tuneRuntime() {
+func tuneRuntime(conf *Config) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	sink.SpareProcessor()
+	sink.ReserveProcessors(len(conf.Files))
 }
