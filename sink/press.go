@@ -8,19 +8,19 @@ import (
 	"logboom/gzipwriter"
 )
 
-// turns has room for one element a core, but for one core: so many members are
-// made ahead at once, for all sinks. Those whose turn it is come besides.
-var turns = make(chan struct{}, runtime.GOMAXPROCS(0)-1)
+// turns has room for one element a core: so many members are made ahead at once,
+// for all sinks. What a sink makes in its own turn comes besides.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // maxSinks bounds how many sinks get a processor of the runtime.
 const maxSinks = 16
 
-// ReserveProcessors gives the runtime as many processors (GOMAXPROCS) as so many
-// file sinks can keep busy, and one more. Making a member takes milliseconds,
-// and while all processors are at one, the runtime looks every 10 ms only who
-// is to wake up: a reader would let its pipe fill. The kernel shares the cores
-// out among the threads, and lets such a reader go first, as it has slept.
-func ReserveProcessors(sinks int) { runtime.GOMAXPROCS(cap(turns) + min(sinks, maxSinks) + 1) }
+// ReserveProcessors gives the runtime one processor (GOMAXPROCS) a core, and one
+// more for each of so many file sinks. Making a member takes milliseconds, and
+// while all processors are at one, the runtime looks every 10 ms only who is to
+// wake up: a reader would let its pipe fill. The kernel shares the cores out
+// among the threads, and lets such a reader go first, as it has slept.
+func ReserveProcessors(sinks int) { runtime.GOMAXPROCS(cap(turns) + min(sinks, maxSinks)) }
 
 // press makes members of batches, one at a time. What it returns is valid
 // until the next.

@@ -18,7 +18,7 @@ import (
 // onCores lets a test have so many.
 func onCores(t *testing.T, n int) {
 	before := turns
-	turns = make(chan struct{}, n-1)
+	turns = make(chan struct{}, n)
 	t.Cleanup(func() { turns = before })
 }
 
@@ -131,7 +131,7 @@ func (c slowCompressor) Member([]byte, gzipwriter.Info) ([]byte, error) {
 // However many sinks make members ahead, they share the cores.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		onCores(t, 3)
+		onCores(t, 2)
 		c := slowCompressor{new(atomic.Int32), make(chan struct{})}
 		spec := &File{Compress: gzipwriter.Gzip, Level: 1}
 		how := compression{spec.Compress, spec.Level}

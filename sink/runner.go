@@ -181,7 +181,7 @@ func (r *runner) take() (b *buffer.Batch, closed bool) {
 	p, _ := r.to.(preparer)
 	ahead := 0
 	if p != nil && r.buf.Behind() {
-		ahead = min(cap(turns), maxPrepared-1)
+		ahead = min(cap(turns), maxPrepared) - 1
 	}
 	for len(r.waiting) <= ahead {
 		if b, closed = r.buf.Next(); b == nil {
