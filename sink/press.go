@@ -9,7 +9,8 @@ import (
 )
 
 // turns has room for one element a core: so many members are made ahead at once,
-// for all sinks. What a sink makes in its own turn comes besides.
+// for all sinks. What a sink makes in its own turn comes besides, so that none
+// waits for another's.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // maxSinks bounds how many sinks get a processor of the runtime.
@@ -94,9 +95,14 @@ type aheadPress struct {
 	err    error
 }
 
-// begin starts on the member of a batch whose turn it is not yet. The batch
-// must stay as it is until forget.
+// begin starts on the member of a batch whose turn it is not yet, if there is a
+// core for it. The batch must stay as it is until forget.
 func (p *presses) begin(b *buffer.Batch, spec *File) {
+	select {
+	case turns <- struct{}{}:
+	default:
+		return
+	}
 	var a *aheadPress
 	if n := len(p.idle); n > 0 {
 		a, p.idle = p.idle[n-1], p.idle[:n-1]
@@ -109,10 +115,9 @@ func (p *presses) begin(b *buffer.Batch, spec *File) {
 	}
 	p.ahead[b] = a
 	go func() {
-		defer close(a.done)
-		turns <- struct{}{}
-		defer func() { <-turns }()
 		a.member, a.err = a.press.member(b, spec)
+		<-turns
+		close(a.done)
 	}()
 }
 

@@ -128,32 +128,51 @@ func (c slowCompressor) Member([]byte, gzipwriter.Info) ([]byte, error) {
 	return nil, nil
 }
 
-// However many sinks make members ahead, they share the cores.
+// However many sinks make members ahead, they share the cores, and none waits
+// for a core of another.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		onCores(t, 2)
-		c := slowCompressor{new(atomic.Int32), make(chan struct{})}
 		spec := &File{Compress: gzipwriter.Gzip, Level: 1}
-		how := compression{spec.Compress, spec.Level}
+		with := func(c compressor) press {
+			return press{compress: map[compression]compressor{{spec.Compress, spec.Level}: c}}
+		}
+		slow := slowCompressor{new(atomic.Int32), make(chan struct{})}
+		own := slowCompressor{new(atomic.Int32), make(chan struct{})}
+		close(own.release)
 		var sinks [5]presses
 		var batches [len(sinks)]*buffer.Batch
-		for i := range sinks {
-			sinks[i].idle = []*aheadPress{{press: press{compress: map[compression]compressor{how: c}}}}
+		begin := func(i int) {
+			sinks[i] = presses{own: with(own), idle: []*aheadPress{{press: with(slow)}}}
 			batches[i] = oneBatch(t)
 			sinks[i].begin(batches[i], spec)
 		}
-		for released := range int32(len(sinks)) {
-			synctest.Wait()
-			if got, want := c.running.Load(), min(released+2, 5); got != want {
-				t.Errorf("%d members were begun when %d were made, want %d", got, released, want)
-			}
-			c.release <- struct{}{}
-		}
-		for i := range sinks {
+		finish := func(i int) {
 			if _, err := sinks[i].member(batches[i], spec); err != nil {
 				t.Error(err)
 			}
 			sinks[i].close()
+		}
+		for i := range sinks {
+			begin(i)
+		}
+		synctest.Wait()
+		for i := range sinks[2:] {
+			finish(2 + i)
+		}
+		if ahead, now := slow.running.Load(), own.running.Load(); ahead != 2 || now != 3 {
+			t.Errorf("%d members were begun ahead, %d made in their turn; want 2 and 3", ahead, now)
+		}
+		slow.release <- struct{}{}
+		synctest.Wait()
+		begin(4)
+		synctest.Wait()
+		if n := slow.running.Load(); n != 3 {
+			t.Errorf("%d members were begun ahead when one was made, want 3", n)
+		}
+		close(slow.release)
+		for _, i := range []int{0, 1, 4} {
+			finish(i)
 		}
 	})
 }
