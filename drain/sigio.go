@@ -12,8 +12,8 @@ import (
 // after each signal. Others are polled.
 const maxPipes = 32
 
-// ringPause is how long the next SIGIO may have to wait after one: to look at
-// all pipes takes some 50 us.
+// ringPause is how long the next SIGIO may have to wait after one, which bounds
+// what it costs to look at all pipes each time.
 const ringPause = 2 * time.Millisecond
 
 // WaitPipe is [Poller.Wait] for the read end of a pipe whose description (the
