@@ -52,15 +52,8 @@ func TestAlarmStops(t *testing.T) {
 }
 
 func TestAlarmLeavesNothing(t *testing.T) {
-	count := func() int {
-		fds, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(fds)
-	}
 	newTestAlarm(t, nil).sleep(1) // Go's own poller is open from here on
-	before := count()
+	before := descriptors(t)
 	for range 10 {
 		a, err := newAlarm(nil)
 		if err != nil {
@@ -71,7 +64,17 @@ func TestAlarmLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if after := count(); after != before {
+	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors, want %d", after, before)
 	}
+}
+
+// descriptors counts those that this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
 }

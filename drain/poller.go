@@ -34,16 +34,16 @@ type Poller struct {
 	next    uint64               // the last token given out; 0 is the eventfd's
 	waiters map[uint64]*waiter   // by the token of their wait
 	pipes   map[*waiter]struct{} // those that wait for a pipe
+	spare   scratch              // for the next of these; zero if there is none
 	free    []*waiter
 }
 
 // waiter is what one parked goroutine sleeps on. It is reused, so that a park
 // allocates nothing.
 type waiter struct {
-	token   uint64
-	ready   chan struct{} // holds one: the sender never blocks
-	timer   *time.Timer
-	scratch [2]int // a pipe to copy a byte into; zeros until it is needed
+	token uint64
+	ready chan struct{} // holds one: the sender never blocks
+	timer *time.Timer
 }
 
 // NewPoller makes a poller; its goroutines run until Close.
@@ -223,10 +223,8 @@ func (p *Poller) Close() error {
 	err := raise(p.wake)
 	p.users.Wait()
 	signal.Stop(p.sigio)
-	for _, w := range p.free {
-		if w.scratch[1] != 0 {
-			err = errors.Join(err, unix.Close(w.scratch[0]), unix.Close(w.scratch[1]))
-		}
+	if p.spare != (scratch{}) {
+		err = errors.Join(err, p.spare.close())
 	}
 	return errors.Join(err, unix.Close(p.epoll), unix.Close(p.wake))
 }

@@ -155,15 +155,18 @@ func TestPollerWakesOnlyTheReady(t *testing.T) {
 	}
 }
 
-// Pipes beyond so many are polled, and wake too.
+// Pipes beyond so many are polled, and wake too. What they are looked at with
+// is given back, but for the next one's.
 func TestPollerOfManyPipes(t *testing.T) {
 	p := newPoller(t)
 	const n = 2 * maxPipes
-	var write1 [n]int
-	got := make(chan int)
+	var read1, write1 [n]int
 	for i := range n {
-		r, w := newPipe(t)
-		write1[i] = w
+		read1[i], write1[i] = newPipe(t)
+	}
+	before := descriptors(t)
+	got := make(chan int)
+	for i, r := range read1 {
 		go func() {
 			if ready, err := p.WaitPipe(r, 0, nil); !ready || err != nil {
 				t.Errorf("pipe %d: ready %v, %v", i, ready, err)
@@ -183,6 +186,9 @@ func TestPollerOfManyPipes(t *testing.T) {
 		if woken := <-got; woken != i {
 			t.Errorf("%d is woken by a write into %d", woken, i)
 		}
+	}
+	if after := descriptors(t); after > before+2 {
+		t.Errorf("%d descriptors, want %d and one pipe", after, before)
 	}
 }
 

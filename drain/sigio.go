@@ -41,10 +41,11 @@ var errPoll = errors.New("drain: cannot wait for SIGIO")
 
 // waitPipe is WaitPipe with a waiter.
 func (p *Poller) waitPipe(w *waiter, fd int, d time.Duration, stop <-chan struct{}) (ready bool, err error) {
-	if !p.expect(w) {
-		return false, errPoll
+	s, err := p.expect(w)
+	if err != nil {
+		return false, err
 	}
-	defer p.forget(w)
+	defer p.forget(w, s)
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return false, os.NewSyscallError("fcntl", err)
@@ -55,7 +56,7 @@ func (p *Poller) waitPipe(w *waiter, fd int, d time.Duration, stop <-chan struct
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags|unix.O_ASYNC); err != nil {
 		return false, os.NewSyscallError("fcntl", err)
 	}
-	ready, err = p.parkPipe(w, fd, d, stop)
+	ready, err = p.parkPipe(w, s, fd, d, stop)
 	if _, ferr := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags); err == nil {
 		err = os.NewSyscallError("fcntl", ferr)
 	}
@@ -66,10 +67,10 @@ func (p *Poller) waitPipe(w *waiter, fd int, d time.Duration, stop <-chan struct
 // what came before it was armed sent no signal. Each waiter looks for itself,
 // since that takes the pipe's lock, which a writer may keep for long, while its
 // text is fetched from a swap or a network.
-func (p *Poller) parkPipe(w *waiter, fd int, d time.Duration, stop <-chan struct{}) (ready bool, err error) {
+func (p *Poller) parkPipe(w *waiter, s scratch, fd int, d time.Duration, stop <-chan struct{}) (ready bool, err error) {
 	until := time.Now().Add(d)
 	for {
-		if ready, err := w.look(fd); ready || err != nil {
+		if ready, err := s.look(fd); ready || err != nil {
 			return ready, err
 		}
 		if d > 0 {
@@ -81,15 +82,29 @@ func (p *Poller) parkPipe(w *waiter, fd int, d time.Duration, stop <-chan struct
 	}
 }
 
+// scratch is a pipe to copy a byte into. Each waiter has its own while it
+// waits: tee(2) takes the locks of both pipes.
+type scratch struct{ read, write int }
+
+// newScratch makes one; errPoll where the system has no more pipes.
+func newScratch() (scratch, error) {
+	var fds [2]int
+	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		return scratch{}, errPoll
+	}
+	return scratch{fds[0], fds[1]}, nil
+}
+
+func (s scratch) close() error {
+	return errors.Join(unix.Close(s.read), unix.Close(s.write))
+}
+
 // look reports whether a pipe holds anything or has come to its end, without
 // polling it: tee(2) takes nothing out of it. It returns errPoll where that
 // cannot be done, as in some sandboxes.
-func (w *waiter) look(fd int) (ready bool, err error) {
-	if w.scratch[1] == 0 && unix.Pipe2(w.scratch[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
-		return false, errPoll
-	}
+func (s scratch) look(fd int) (ready bool, err error) {
 	for {
-		n, err := unix.Tee(fd, w.scratch[1], 1, unix.SPLICE_F_NONBLOCK)
+		n, err := unix.Tee(fd, s.write, 1, unix.SPLICE_F_NONBLOCK)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
@@ -98,7 +113,7 @@ func (w *waiter) look(fd int) (ready bool, err error) {
 			return false, errPoll
 		case n > 0:
 			var b [1]byte
-			unix.Read(w.scratch[0], b[:]) // the byte is there
+			unix.Read(s.read, b[:]) // the byte is there
 			return true, nil
 		default:
 			return true, nil
@@ -106,22 +121,36 @@ func (w *waiter) look(fd int) (ready bool, err error) {
 	}
 }
 
-// expect has a waiter be rung, unless too many are.
-func (p *Poller) expect(w *waiter) bool {
+// expect has a waiter be rung and gives it a scratch; errPoll if too many are
+// rung.
+func (p *Poller) expect(w *waiter) (s scratch, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.pipes) >= maxPipes {
-		return false
+		return s, errPoll
+	}
+	if p.spare != (scratch{}) {
+		s, p.spare = p.spare, s
+	} else if s, err = newScratch(); err != nil {
+		return s, err
 	}
 	p.pipes[w] = struct{}{}
-	return true
+	return s, nil
 }
 
-// forget ends that.
-func (p *Poller) forget(w *waiter) {
+// forget ends that. One scratch is kept, so that a single pipe, whose writer
+// pauses time and again, makes none; more would stay open for a crowd that is
+// long gone.
+func (p *Poller) forget(w *waiter, s scratch) {
 	p.mu.Lock()
 	delete(p.pipes, w)
+	if p.spare == (scratch{}) {
+		s, p.spare = p.spare, s
+	}
 	p.mu.Unlock()
+	if s != (scratch{}) {
+		s.close()
+	}
 }
 
 // listen rings at each SIGIO until Close. The signal does not say which pipe it
