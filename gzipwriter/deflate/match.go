@@ -1,18 +1,8 @@
 package deflate
 
-import "math/bits"
-
 const (
-	windowLen   = 256 << 10
-	windowMask  = windowLen - 1
-	maxDistance = 32 << 10
-
-	// history is what stays in the window when more text comes. It leaves
-	// positions as they are modulo 64 KiB, and so the table too.
-	history = 64 << 10
-
 	// ahead is how far the search reads beyond its position. The last bytes of
-	// the window are literals.
+	// a text are literals.
 	ahead = 24
 
 	minLength = 3   // that a token can hold; the search wants 6
@@ -21,8 +11,8 @@ const (
 	tableBits = 14
 	stride    = 32 // between positions of a match that the table learns
 
-	maxTokens = 16 << 10                            // a block
-	maxMatch  = windowLen/(maxLength-minLength) + 2 // tokens of one match
+	maxTokens = 32 << 10                              // a block
+	maxMatch  = maxDistance/(maxLength-minLength) + 2 // tokens of one match
 )
 
 // token is a piece of text as two symbols to be written: the first in bits 0
@@ -45,17 +35,6 @@ const (
 	extraShift  = 18
 )
 
-// window is text, with room for reading on behind its end. Indices are masked
-// instead of checked.
-type window [windowLen + ahead]byte
-
-// load returns the 8 bytes at i, of which the compiler makes one load.
-func (w *window) load(i uint) uint64 {
-	i &= windowMask
-	return uint64(w[i]) | uint64(w[i+1])<<8 | uint64(w[i+2])<<16 | uint64(w[i+3])<<24 |
-		uint64(w[i+4])<<32 | uint64(w[i+5])<<40 | uint64(w[i+6])<<48 | uint64(w[i+7])<<56
-}
-
 // hash is of the low 6 bytes of v. Shorter matches save too little in lines of
 // text: with 5 bytes the search takes 4 % longer and finds next to nothing.
 func hash(v uint64) uint { return uint(v << 16 * 0xcf1bbcdcbf9b >> (64 - tableBits)) }
@@ -63,52 +42,66 @@ func hash(v uint64) uint { return uint(v << 16 * 0xcf1bbcdcbf9b >> (64 - tableBi
 // differ tells whether an exclusive or has a bit in its low 6 bytes.
 func differ(x uint64) bool { return x<<16 != 0 }
 
-// match makes tokens of the window's text from begin on, until end or until a
-// block is full, and counts their symbols. It returns where it stopped.
-func (e *Encoder) match(begin, end uint) (next uint, made []token) {
+// begin begins a block.
+func (e *Encoder) begin() {
+	e.n = 0
+	clear(e.firsts[:])
+	clear(e.seconds[:])
+}
+
+// full says that another match may find no room in the block.
+func (e *Encoder) full() bool { return e.n >= maxTokens-maxMatch }
+
+// match makes tokens of the text from position s on and counts their symbols,
+// until the block is full or so little is left before end, where the window
+// ends, that it cannot look ahead. It returns where it stopped.
+func (e *Encoder) match(s, end uint) (next uint) {
 	w, table, tokens := &e.window, &e.table, &e.tokens
 	firsts, seconds := &e.firsts, &e.seconds
-	clear(firsts[:])
-	clear(seconds[:])
-	s, n := begin, uint(0)
+	n := e.n
 	for s+ahead < end && n < maxTokens-maxMatch {
-		// Look up both s and s+1. What the table has may be stale, or of the
-		// text before: it counts only if it is near and its bytes are the same.
+		// Look up both s and s+1. What the table has may be stale: it counts
+		// only if it is near and its bytes are the same. An entry that was
+		// never written is position 0, where the text begins.
 		v, v1 := w.load(s), w.load(s+1)
 		h, h1 := hash(v), hash(v1)
-		from := s - 1 - uint(uint16(s-1-uint(table[h])))
+		from := table[h]
 		table[h] = uint16(s)
-		from1 := s - uint(uint16(s-uint(table[h1])))
+		from1 := table[h1]
 		table[h1] = uint16(s + 1)
 
-		x, x1 := v^w.load(from), v1^w.load(from1)
-		if differ(x) || from >= s || s-from > maxDistance {
+		x, x1 := v^w.load(uint(from)), v1^w.load(uint(from1))
+		if differ(x) || far(s, from) {
 			literal := token(uint8(v))
 			firsts[literal]++
-			if differ(x1) || from1 > s || s+1-from1 > maxDistance {
+			s++
+			if differ(x1) || far(s, from1) {
 				literal1 := token(uint8(v1))
 				seconds[literal1]++
 				tokens[n] = literal | literal1<<secondShift
 				n++
-				s += 2
+				s++
 				continue
 			}
 			tokens[n] = literal | nothing<<secondShift
 			n++
-			s++
 			from, x = from1, x1
 		}
 
-		length := uint(bits.TrailingZeros64(x)) / 8
-		if x == 0 {
-			length = 8 + w.common(s+8, from+8, end)
+		code, bits := distanceCode(uint32(uint16(s) - from))
+		distance := token(distanceSymbol+code)<<secondShift | token(bits)<<extraShift
+		var length uint
+		if x != 0 {
+			length = sameBytes(x)
+		} else if x = w.load(s+8) ^ w.load(uint(from)+8); x != 0 {
+			length = 8 + sameBytes(x)
+		} else {
+			length = 16 + w.common(s+16, uint(from)+16, end)
 		}
-		code, bits := distanceCode(uint32(s - from))
 		for p := s + stride; p < s+length; p += stride {
 			table[hash(w.load(p))] = uint16(p)
 		}
 		s += length
-		distance := token(distanceSymbol+code)<<secondShift | token(bits)<<extraShift
 		for length > maxLength {
 			part := min(maxLength, length-minLength)
 			firsts[lengthSymbol+part-minLength]++
@@ -124,25 +117,20 @@ func (e *Encoder) match(begin, end uint) (next uint, made []token) {
 
 		table[hash(w.load(s-1))] = uint16(s - 1)
 	}
-	for ; end-s <= ahead && s < end && n < maxTokens; s++ {
-		literal := w[s]
-		firsts[literal]++
-		tokens[n] = token(literal) | nothing<<secondShift
-		n++
-	}
-	return s, tokens[:n]
+	e.n = n
+	return s
 }
 
-// common returns how many bytes from a on, before end, are the same as from b
-// on. 8 bytes at a can be loaded.
-func (w *window) common(a, b, end uint) (n uint) {
-	for ; a+n+8 <= end; n += 8 {
-		if x := w.load(a+n) ^ w.load(b+n); x != 0 {
-			return n + uint(bits.TrailingZeros64(x))/8
-		}
+// far tells whether position s is too far from a table's entry for a match, or
+// is that itself.
+func far(s uint, from uint16) bool { return uint16(s)-from-1 >= maxDistance }
+
+// rest makes literals of the text's end. The block has the room.
+func (e *Encoder) rest(s, end uint) {
+	for ; s < end; s++ {
+		literal := e.window[s&windowMask]
+		e.firsts[literal]++
+		e.tokens[e.n] = token(literal) | nothing<<secondShift
+		e.n++
 	}
-	for a+n < end && w[a+n] == w[b+n] {
-		n++
-	}
-	return n
 }
