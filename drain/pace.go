@@ -2,9 +2,14 @@ package drain
 
 import "time"
 
-// MinSleep is the shortest sleep between two drains: going to sleep and waking
-// up for less costs more than it saves.
+// MinSleep is the shortest sleep between two drains where the queue has room
+// for it.
 const MinSleep = time.Millisecond
+
+// shortSleep is the shortest of all, for a queue that would be over a quarter
+// full after MinSleep: going to sleep and waking up for less costs more than it
+// saves.
+const shortSleep = MinSleep / 4
 
 // maxEmpty is how many drains in a row may find nothing before a loop parks.
 const maxEmpty = 3
@@ -95,7 +100,7 @@ func (p *Pace) limit(rate float64, room int) time.Duration {
 	if rate*float64(longest) > wanted {
 		longest = time.Duration(wanted / rate)
 	}
-	if longest < MinSleep {
+	if longest < shortSleep {
 		return 0
 	}
 	return longest

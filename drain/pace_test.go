@@ -64,15 +64,20 @@ func TestPace(t *testing.T) {
 			{200, 2 * ms, 2 * ms, false}, // last 100/ms
 			{0, 2 * ms, 4 * ms, false},   // smoothed 31/ms
 		}},
+		{"a queue too short for a millisecond", udp, 160, []step{
+			{10, ms, ms, false},
+			{50, ms, 800 * time.Microsecond, false},
+			{40, 800 * time.Microsecond, 800 * time.Microsecond, false},
+		}},
 		{"too fast to sleep, then slow again", udp, 400, []step{
 			{90, ms, ms, false},
-			{200, ms, 0, false},
+			{500, ms, 0, false},
 			{1, ms / 4, 0, false}, // the window is not over
-			{50, ms / 4, 0, false},
-			{0, ms / 2, ms, false}, // no drain without a sleep counts as empty
-			{0, ms, 2 * ms, false},
-			{0, 2 * ms, 4 * ms, false},
-			{0, 4 * ms, 0, true},
+			{250, ms / 4, 0, false},
+			{0, ms / 2, 100 * ms / 188, false}, // no drain without a sleep counts as empty
+			{0, 100 * ms / 188, 100 * ms / 94, false},
+			{0, 100 * ms / 94, 100 * ms / 47, false},
+			{0, 100 * ms / 47, 0, true},
 		}},
 		{"woken into a full queue", udp, 400, []step{
 			{101, time.Second, 0, false},
@@ -124,7 +129,7 @@ func TestPace(t *testing.T) {
 // TestPaceSteady holds the promise of the doc comment at any steady rate: never
 // more than a quarter of the room, and the target where the cap allows it.
 func TestPaceSteady(t *testing.T) {
-	for _, room := range []int{400, 6000, 100_000} {
+	for _, room := range []int{166, 400, 6000, 100_000} {
 		for rate := 100; rate <= 1_000_000; rate *= 3 { // a second
 			pace := Pace{Target: 512, MaxInterval: 20 * time.Millisecond}
 			units, elapsed := 1, time.Duration(0)
@@ -145,7 +150,7 @@ func TestPaceSteady(t *testing.T) {
 				}
 			}
 			want := min(20*time.Millisecond, time.Duration(min(512, room/4))*time.Second/time.Duration(rate))
-			if want >= 2*MinSleep && (sleep < want*9/10 || sleep > want*11/10) {
+			if want >= 2*shortSleep && (sleep < want*9/10 || sleep > want*11/10) {
 				t.Errorf("room %d rate %d: sleeps %v, want %v", room, rate, sleep, want)
 			}
 		}
