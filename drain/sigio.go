@@ -122,7 +122,7 @@ func (s scratch) look(fd int) (ready bool, err error) {
 }
 
 // expect has a waiter be rung and gives it a scratch; errPoll if too many are
-// rung.
+// rung, or there is no descriptor left for one.
 func (p *Poller) expect(w *waiter) (s scratch, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

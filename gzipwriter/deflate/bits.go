@@ -26,7 +26,8 @@ func (w *bitWriter) align() { w.put(0, -w.n%8) }
 // maxStored is the longest stored block, bytes.
 const maxStored = 1<<16 - 1
 
-// storedSize is the most that n bytes of text take stored, bits.
+// storedSize is what n bytes of text take stored, bits, less what fills up the
+// byte before them.
 func storedSize(n int) int { return 8 * (n + 5*(n/maxStored+1)) }
 
 // stored appends text as it is (RFC 1951 section 3.2.4).

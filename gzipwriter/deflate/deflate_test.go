@@ -151,6 +151,21 @@ func TestOutputDependsOnTextAlone(t *testing.T) {
 			t.Errorf("%s: a used encoder makes another stream", name)
 		}
 	}
+	for seed := range uint64(200) {
+		text := lines(seed, 50_000)
+		if !bytes.Equal(used.Append(nil, text), NewEncoder().Append(nil, text)) {
+			t.Errorf("lines %d: a used encoder makes another stream", seed)
+		}
+	}
+	// The match of a's ends with the window, and the table learns a position
+	// behind which the earlier text would be.
+	earlier := bytes.Repeat([]byte("b"), 33_000)
+	copy(earlier[maxDistance:], "GHIJK")
+	text := []byte("0123456789aGHIJK#####" + strings.Repeat("a", 32_749) + "=+aGHIJK;:,.-_ABCDEFGLMNOPQRSTUVWXYZ")
+	used.Append(nil, earlier)
+	if !bytes.Equal(used.Append(nil, text), NewEncoder().Append(nil, text)) {
+		t.Error("what the window held before is learnt")
+	}
 }
 
 // TestAppendAllocatesNothing once dst has the room.

@@ -1,8 +1,8 @@
 package deflate
 
 const (
-	// ahead is how far the search reads beyond its position. The last bytes of
-	// a text are literals.
+	// ahead is how far the search reads beyond its position, before it knows of
+	// a match. The last bytes of a text are literals.
 	ahead = 24
 
 	minLength = 3   // that a token can hold; the search wants 6
@@ -12,7 +12,7 @@ const (
 	stride    = 32 // between positions of a match that the table learns
 
 	maxTokens = 32 << 10                              // a block
-	maxMatch  = maxDistance/(maxLength-minLength) + 2 // tokens of one match
+	maxMatch  = maxDistance/(maxLength-minLength) + 2 // tokens of a match and the literal before it
 )
 
 // token is a piece of text as two symbols to be written: the first in bits 0
@@ -62,7 +62,7 @@ func (e *Encoder) match(s, end uint) (next uint) {
 	for s+ahead < end && n < maxTokens-maxMatch {
 		// Look up both s and s+1. What the table has may be stale: it counts
 		// only if it is near and its bytes are the same. An entry that was
-		// never written is position 0, where the text begins.
+		// never written is position 0 of the window, which holds text by then.
 		v, v1 := w.load(s), w.load(s+1)
 		h, h1 := hash(v), hash(v1)
 		from := table[h]

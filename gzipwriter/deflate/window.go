@@ -13,6 +13,9 @@ const (
 // modulo 64 KiB, so the 16 bits of a position that the table keeps are an index
 // as they are. The first bytes are there again behind the last, to be loaded
 // with them. Indices are masked instead of checked.
+//
+// Bytes that are loaded from behind the end of what is filled decide nothing but
+// what the table learns. They are zeros, or those of the text 64 KiB before.
 type window [windowLen + maxLoad]byte
 
 // fill copies text from position end on, up to position upTo, which it returns.
@@ -24,6 +27,9 @@ func (w *window) fill(text []byte, end, upTo uint) uint {
 		if at < maxLoad {
 			copy(w[windowLen:], w[:maxLoad])
 		}
+	}
+	if end < windowLen {
+		clear(w[end : end+maxLoad]) // of an earlier text
 	}
 	return end
 }
