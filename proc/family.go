@@ -83,10 +83,11 @@ func (f *Family) run(ended chan os.Signal) {
 		runtime.UnlockOSThread()
 		return
 	}
-	// Never unlocked: the thread ends with the goroutine, since its umask may
-	// be another than that of the others.
+	// Never unlocked: the thread ends with the goroutine, since its umask and
+	// its slice may be others than those of the others.
 	defer close(f.closed)
 	defer signal.Stop(ended)
+	ordinarySlice()
 	var retry <-chan time.Time
 	for {
 		select {
@@ -169,6 +170,15 @@ func (f *Family) forkMasked(cmd *exec.Cmd, umask int) error {
 	}
 	defer unix.Umask(unix.Umask(umask))
 	return cmd.Start()
+}
+
+// ordinarySlice gives this thread, and so the children it forks, the slice that
+// the system's threads have (sched_setattr(2)), whatever that of ours is.
+func ordinarySlice() {
+	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
+		attr.Runtime = 0
+		unix.SchedSetAttr(0, attr, 0)
+	}
 }
 
 // reaped tells that a child has been waited for: its pid may be another's now.

@@ -149,6 +149,7 @@ func pipeCommand() *cobra.Command {
 func newPlainDaemon(conf *Config, stdin *os.File) (*daemon, error) {
 	log, own := newLogger(conf.Log)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ)
+	shortenSlices()
 	tuneRuntime(conf)
 	d := &daemon{log: log, own: own, plain: true, stdin: stdin}
 	return d, d.open(conf)

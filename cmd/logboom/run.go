@@ -39,6 +39,7 @@ func run(path string) error {
 	// that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ)
 	raiseFileLimit(log)
+	shortenSlices()
 	tuneRuntime(conf)
 
 	servers, err := openServers(conf)
