@@ -114,7 +114,7 @@ sinks = ["file"]
 }
 
 // awaitQuiet waits until a trace has not grown for half a second, and returns
-// its size.
+// where its last line begins, which may be that of a call under way.
 func awaitQuiet(t *testing.T, path string) (size int64) {
 	t.Helper()
 	since := time.Now()
@@ -128,5 +128,5 @@ func awaitQuiet(t *testing.T, path string) (size int64) {
 		}
 		return time.Since(since) > 500*time.Millisecond
 	})
-	return size
+	return int64(bytes.LastIndexByte(readFile(t, path)[:size], '\n') + 1)
 }
