@@ -44,7 +44,7 @@ func TestProgramFastWriter(t *testing.T) {
 				bytes += len(b.Text)
 			}
 		}
-		status, err := prepare(t, cfg).Exec()
+		status, err := prepare(t, cfg).Exec(make(chan struct{}))
 		if status != 0 || err != nil || lines != 2000 || bytes != 20_000_000 {
 			t.Fatalf("status %d, %v, %d lines, %d bytes", status, err, lines, bytes)
 		}
@@ -65,7 +65,7 @@ func TestProgramFastWriter(t *testing.T) {
 // PI03: every line of stderr is kept as it is. PI12: so is a last one without LF.
 func TestProgramStreams(t *testing.T) {
 	r := prepare(t, config(`printf 'plain text\n{"level":200}\n\n[2026-03-15 10:20:30] local.INFO: x\n' >&2; printf 'a\nlast words'`))
-	if status, err := r.Exec(); status != 0 || err != nil {
+	if status, err := r.Exec(make(chan struct{})); status != 0 || err != nil {
 		t.Errorf("status %d, %v", status, err)
 	}
 	r.err.expect(t, "plain text\n", "{\"level\":200}\n", "\n", "[2026-03-15 10:20:30] local.INFO: x\n")
@@ -79,7 +79,7 @@ func TestProgramRedirectStderr(t *testing.T) {
 	cfg := config("echo one; echo two >&2; echo three")
 	cfg.RedirectStderr = true
 	r := prepare(t, cfg)
-	r.Exec()
+	r.Exec(make(chan struct{}))
 	r.out.expect(t, "one\n", "two\n", "three\n")
 	r.err.expect(t)
 }
@@ -103,7 +103,7 @@ grep flags /proc/$$/fdinfo/1; for fd in 1 2; do ls -l /proc/$$/fd | grep -cF "$(
 	cfg.Directory = dir
 	cfg.Environment = []string{"THEIRS=theirs"}
 	r := prepare(t, cfg)
-	if status, err := r.Exec(); status != 0 || err != nil {
+	if status, err := r.Exec(make(chan struct{})); status != 0 || err != nil {
 		t.Errorf("status %d, %v; stderr %q", status, err, r.err.all)
 	}
 	// flags: O_WRONLY. Each of our pipes is open once: no read end came along.
@@ -188,7 +188,7 @@ func TestProgramSlowOutput(t *testing.T) {
 		}
 	}
 	r := prepare(t, cfg)
-	if status, err := r.Exec(); status != 0 || err != nil || lines != 500_000 || !closed(all) {
+	if status, err := r.Exec(make(chan struct{})); status != 0 || err != nil || lines != 500_000 || !closed(all) {
 		t.Errorf("status %d, %v, %d lines", status, err, lines)
 	}
 }

@@ -29,7 +29,7 @@ func TestFamilyUmask(t *testing.T) {
 		cfg.Umask = tt.umask
 		cfg.Family = family
 		r := prepare(t, cfg)
-		if status, err := r.Exec(); status != 0 || err != nil {
+		if status, err := r.Exec(make(chan struct{})); status != 0 || err != nil {
 			t.Errorf("status %d, %v", status, err)
 		}
 		r.out.expect(t, tt.want)
@@ -48,7 +48,7 @@ func TestProgramUser(t *testing.T) {
 	cfg.Directory = "/"
 	cfg.User = &syscall.Credential{Uid: 12345, Gid: 23456, Groups: []uint32{34567, 45678}}
 	r := prepare(t, cfg)
-	r.Exec()
+	r.Exec(make(chan struct{}))
 	r.out.expect(t, "12345\n", "23456 34567 45678\n")
 }
 

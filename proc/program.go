@@ -202,8 +202,9 @@ func (p *Program) Run(stop <-chan struct{}) {
 
 // Exec runs the command once, without any restart, until it has ended and its
 // pipes are read (the same 2 s apply). The status is what a shell would show:
-// its exit code, or 128 and the number of the signal that killed it.
-func (p *Program) Exec() (status int, err error) {
+// its exit code, or 128 and the number of the signal that killed it. It closes
+// started when Signal reaches the command, and never if that cannot be started.
+func (p *Program) Exec(started chan<- struct{}) (status int, err error) {
 	defer p.end()
 	p.Start()
 	p.begin()
@@ -212,6 +213,7 @@ func (p *Program) Exec() (status int, err error) {
 		return 0, err
 	}
 	p.enter(c)
+	close(started)
 	<-c.exited
 	c.settle()
 	p.leave(c.cmd.ProcessState.String(), Exited)

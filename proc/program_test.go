@@ -363,14 +363,14 @@ func TestProgramPause(t *testing.T) {
 // Exec: the status is what a shell would show, and signals are passed on.
 func TestExec(t *testing.T) {
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -KILL $$": 137} {
-		if status, err := prepare(t, config(script)).Exec(); status != want || err != nil {
+		if status, err := prepare(t, config(script)).Exec(make(chan struct{})); status != want || err != nil {
 			t.Errorf("%s: status %d, %v; want %d", script, status, err, want)
 		}
 	}
 	r := prepare(t, config(`trap 'echo got it; exit 5' USR1; echo ready; while :; do sleep 0.01; done`))
 	go func() { // ends with the command
 		defer close(r.done)
-		if status, err := r.Exec(); status != 5 || err != nil {
+		if status, err := r.Exec(make(chan struct{})); status != 5 || err != nil {
 			t.Errorf("status %d, %v", status, err)
 		}
 	}()

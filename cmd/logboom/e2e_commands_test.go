@@ -117,6 +117,17 @@ func TestExecPassesSignals(t *testing.T) {
 	}
 }
 
+// A signal that comes as soon as the command runs is not lost.
+func TestExecPassesFirstSignal(t *testing.T) {
+	script := `trap 'exit 7' HUP; kill -HUP $PPID; i=0; while [ $i -lt 500 ]; do sleep 0.01; i=$((i+1)); done`
+	for range 30 {
+		p := spawn(t, plainCommand(t, t.TempDir(), "exec", "--to", filepath.Join(t.TempDir(), "out"), "--", "sh", "-c", script))
+		if code := p.wait(20 * time.Second); code != 7 {
+			t.Fatalf("exit code %d, want the trap's 7", code)
+		}
+	}
+}
+
 // A pipe is told to stop: what was written to it until then is in the file.
 func TestPipeStops(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.gz")

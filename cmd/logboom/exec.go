@@ -52,17 +52,23 @@ func execCommand() *cobra.Command {
 	return cmd
 }
 
-// exec runs the only program that there is once. Signals go to it, not to us.
+// exec runs the only program that there is once. Signals go to it, not to us;
+// those that come before it can have them wait.
 func (d *daemon) exec(signals <-chan os.Signal) error {
 	f := d.feeds["exec"]
 	program := f.children[0]
+	started := make(chan struct{})
 	var status int
 	var failed error // both are set before idle is closed
 	f.runs = []func(<-chan struct{}) error{func(<-chan struct{}) error {
-		status, failed = program.Exec()
+		status, failed = program.Exec(started)
 		return nil
 	}}
 	d.start()
+	select {
+	case <-started:
+	case <-d.idle:
+	}
 	for {
 		select {
 		case s := <-signals:
