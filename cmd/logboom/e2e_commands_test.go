@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/signal"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,7 @@ func TestCommands(t *testing.T) {
 
 // A signal goes to the command, which says when it is over.
 func TestExecPassesSignals(t *testing.T) {
+	unignoreHUP(t)
 	path := filepath.Join(t.TempDir(), "out.gz")
 	script := `for s in HUP INT USR1 TERM; do trap "echo $s" $s; done
 		trap 'echo QUIT; exit 3' QUIT; echo ready; while :; do sleep 0.01; done`
@@ -117,8 +119,17 @@ func TestExecPassesSignals(t *testing.T) {
 	}
 }
 
+// unignoreHUP has what a test runs not ignore SIGHUP, where the test itself was
+// started to.
+func unignoreHUP(t *testing.T) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
+}
+
 // A signal that comes as soon as the command runs is not lost.
 func TestExecPassesFirstSignal(t *testing.T) {
+	unignoreHUP(t)
 	script := `trap 'exit 7' HUP; kill -HUP $PPID; i=0; while [ $i -lt 500 ]; do sleep 0.01; i=$((i+1)); done`
 	for range 30 {
 		p := spawn(t, plainCommand(t, t.TempDir(), "exec", "--to", filepath.Join(t.TempDir(), "out"), "--", "sh", "-c", script))
