@@ -27,7 +27,7 @@ func needSlices(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
-		t.Fatal(err)
+		t.Skipf("no slices can be had here: sched_getattr: %v", err)
 	}
 	attr.Runtime = uint64(slice)
 	if err := unix.SchedSetAttr(0, attr, 0); err != nil || sliceOf(t, 0) != slice {
@@ -50,11 +50,16 @@ command = ["sleep", "300"]
 startsecs = 0
 sinks = ["out"]
 `+plainSink)
-	pid, _ := d.entries("started")[0]["pid"].(float64) // of the program, which starts first
-	program := int(pid)
-	if program == 0 || program == d.pid() {
-		t.Fatalf("the program has pid %d", program)
-	}
+	program := 0
+	eventually(t, 10*time.Second, "the program is started", func() bool {
+		for _, e := range d.entries("started") {
+			if e["program"] == "worker" {
+				pid, _ := e["pid"].(float64)
+				program = int(pid)
+			}
+		}
+		return program > 0
+	})
 	if got := sliceOf(t, program); got != ordinary {
 		t.Errorf("the program has a slice of %v, want %v", got, ordinary)
 	}
