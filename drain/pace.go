@@ -6,9 +6,8 @@ import "time"
 // for it.
 const MinSleep = time.Millisecond
 
-// shortSleep is the shortest of all, for a queue that would be over a quarter
-// full after MinSleep: going to sleep and waking up for less costs more than it
-// saves.
+// shortSleep is the shortest of all, for a queue that would be over half full
+// after MinSleep: going to sleep and waking up for less costs more than it saves.
 const shortSleep = MinSleep / 4
 
 // maxEmpty is how many drains in a row may find nothing before a loop parks.
@@ -25,9 +24,10 @@ const (
 // Pace decides how long a loop sleeps before its next drain: interrupt
 // moderation in user space. It follows the rate at which units (datagrams, or
 // bytes) arrive, so that about Target of them are gathered, and the kernel's
-// queue is at most about a quarter full, at the next wake-up. It reads no
-// clock and makes no call. The zero value with a Target and a MaxInterval is
-// ready, and parked.
+// queue is at most about half full, at the next wake-up; and so that it is at
+// most three quarters full if that comes as late as the latest of late. It
+// reads no clock and makes no call. The zero value with a Target and a
+// MaxInterval is ready, and parked.
 type Pace struct {
 	Target      int           // units wanted per wake-up
 	MaxInterval time.Duration // the longest sleep; at least MinSleep is taken
@@ -35,6 +35,7 @@ type Pace struct {
 
 	rate     float64       // units per nanosecond, smoothed
 	interval time.Duration // what was slept last; 0 after drains without a sleep
+	late     time.Duration // how long after that a drain ended, at most; it fades
 	units    int           // drained in the current window
 	elapsed  time.Duration // of the current window
 	empty    int           // drains in a row that found nothing after a sleep
@@ -61,6 +62,9 @@ func (p *Pace) Next(units int, elapsed time.Duration, room int) (sleep time.Dura
 	if p.empty >= maxEmpty {
 		*p = Pace{Target: p.Target, MaxInterval: p.MaxInterval, Burst: p.Burst}
 		return 0, true
+	}
+	if p.interval > 0 {
+		p.late = max(elapsed-p.interval, p.late-p.late/64)
 	}
 	p.units += units
 	p.elapsed += elapsed
@@ -96,12 +100,15 @@ func (p *Pace) limit(rate float64, room int) time.Duration {
 		hold := time.Duration(float64(room) / float64(p.Burst) * float64(time.Second))
 		longest = min(longest, max(MinSleep, hold))
 	}
-	wanted := float64(max(1, min(p.Target, room/4)))
-	if rate*float64(longest) > wanted {
-		longest = time.Duration(wanted / rate)
-	}
-	if longest < shortSleep {
+	half := fill(max(1, room/2), rate)
+	if half < shortSleep {
 		return 0
 	}
-	return longest
+	prompt := max(shortSleep, half+half/2-p.late)
+	return min(longest, half, prompt, max(shortSleep, fill(p.Target, rate)))
+}
+
+// fill is how long it takes a rate to bring so many units; an hour at most.
+func fill(units int, rate float64) time.Duration {
+	return time.Duration(min(float64(units)/rate, float64(time.Hour)))
 }

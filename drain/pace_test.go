@@ -53,24 +53,30 @@ func TestPace(t *testing.T) {
 			{200, 2 * ms, 4 * ms, false},
 			{400, 4 * ms, 512 * time.Second / 100_000, false},
 		}},
-		{"a quarter of the room", udp, 800, []step{
+		{"half of the room", udp, 400, []step{
 			{100, ms, ms, false},
 			{100, ms, 2 * ms, false},
 			{200, 2 * ms, 2 * ms, false},
 		}},
-		{"the larger of last and smoothed", udp, 800, []step{
+		{"less where it is woken late", udp, 400, []step{
+			{100, ms, ms, false},
+			{200, 2 * ms, 2 * ms, false},          // late by 1 ms; half is 2 ms
+			{350, 7 * ms / 2, 3 * ms / 2, false},  // by 1.5 ms
+			{550, 11 * ms / 2, shortSleep, false}, // by 4 ms
+		}},
+		{"the larger of last and smoothed", udp, 400, []step{
 			{50, ms, ms, false},
 			{50, ms, 2 * ms, false},      // smoothed 25/ms, last 50/ms
 			{200, 2 * ms, 2 * ms, false}, // last 100/ms
 			{0, 2 * ms, 4 * ms, false},   // smoothed 31/ms
 		}},
-		{"a queue too short for a millisecond", udp, 160, []step{
+		{"a queue too short for a millisecond", udp, 80, []step{
 			{10, ms, ms, false},
 			{50, ms, 800 * time.Microsecond, false},
 			{40, 800 * time.Microsecond, 800 * time.Microsecond, false},
 		}},
-		{"too fast to sleep, then slow again", udp, 400, []step{
-			{90, ms, ms, false},
+		{"too fast to sleep, then slow again", udp, 200, []step{
+			{50, ms, ms, false},
 			{500, ms, 0, false},
 			{1, ms / 4, 0, false}, // the window is not over
 			{250, ms / 4, 0, false},
@@ -127,7 +133,7 @@ func TestPace(t *testing.T) {
 }
 
 // TestPaceSteady holds the promise of the doc comment at any steady rate: never
-// more than a quarter of the room, and the target where the cap allows it.
+// more than half of the room, and the target where the cap allows it.
 func TestPaceSteady(t *testing.T) {
 	for _, room := range []int{166, 400, 6000, 100_000} {
 		for rate := 100; rate <= 1_000_000; rate *= 3 { // a second
@@ -145,15 +151,42 @@ func TestPaceSteady(t *testing.T) {
 				if units == 0 && sleep > 0 {
 					units = 1
 				}
-				if i > 0 && sleep > 0 && units > room/4+1 { // the first sleep knows no rate
+				if i > 0 && sleep > 0 && units > room/2+1 { // the first sleep knows no rate
 					t.Fatalf("room %d rate %d: %d units after a sleep of %v", room, rate, units, sleep)
 				}
 			}
-			want := min(20*time.Millisecond, time.Duration(min(512, room/4))*time.Second/time.Duration(rate))
+			want := min(20*time.Millisecond, time.Duration(min(512, room/2))*time.Second/time.Duration(rate))
 			if want >= 2*shortSleep && (sleep < want*9/10 || sleep > want*11/10) {
 				t.Errorf("room %d rate %d: sleeps %v, want %v", room, rate, sleep, want)
 			}
 		}
+	}
+}
+
+// TestPaceForgetsLateness: one late wake-up shortens the sleeps of a second at
+// most.
+func TestPaceForgetsLateness(t *testing.T) {
+	const room, rate = 400, 100 // units a millisecond
+	pace := Pace{Target: 512, MaxInterval: 20 * time.Millisecond}
+	sleep, _ := pace.Next(1, 0, room)
+	for range 4 {
+		sleep, _ = pace.Next(int(rate*sleep/time.Millisecond), sleep, room)
+	}
+	const half = room / 2 * time.Millisecond / rate
+	if sleep != half {
+		t.Fatalf("sleeps %v, want %v", sleep, half)
+	}
+	late := sleep + 10*time.Millisecond
+	sleep, _ = pace.Next(int(rate*late/time.Millisecond), late, room)
+	if sleep != shortSleep {
+		t.Errorf("sleeps %v after a wake-up late by 10 ms, want %v", sleep, shortSleep)
+	}
+	var took time.Duration
+	for ; sleep < half*99/100 && took < time.Minute; took += sleep {
+		sleep, _ = pace.Next(int(rate*sleep/time.Millisecond), sleep, room)
+	}
+	if took < 10*time.Millisecond || took > time.Second {
+		t.Errorf("slept less for %v, want up to a second", took)
 	}
 }
 
@@ -168,7 +201,7 @@ func TestPaceFollowsTheRate(t *testing.T) {
 	}{
 		{"the cap", 1_000, 60_000, 512, 20 * time.Millisecond},
 		{"the target", 100_000, 60_000, 512, 5120 * time.Microsecond},
-		{"a quarter of the room", 600_000, 6_000, 100_000, 2500 * time.Microsecond},
+		{"half of the room", 600_000, 6_000, 100_000, 5 * time.Millisecond},
 	}
 	for _, test := range tests {
 		p := Pace{Target: test.target, MaxInterval: 20 * time.Millisecond}
