@@ -148,8 +148,11 @@ func (w *waking) run() {
 		if over {
 			return
 		}
+		// A goroutine that goes from one system call to the next without this
+		// never ends its time slice. Go's monitor then takes its processor away
+		// in every call, and for that looks after it every 20 µs, for ever.
+		runtime.Gosched()
 		if again < 0 {
-			runtime.Gosched()
 			continue
 		}
 		// A signal (the scheduler's among them) only makes it drain early.
