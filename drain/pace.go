@@ -24,10 +24,10 @@ const (
 // Pace decides how long a loop sleeps before its next drain: interrupt
 // moderation in user space. It follows the rate at which units (datagrams, or
 // bytes) arrive, so that about Target of them are gathered, and the kernel's
-// queue is at most about half full, at the next wake-up; and so that it is at
-// most three quarters full if that comes as late as the latest of late. It
-// reads no clock and makes no call. The zero value with a Target and a
-// MaxInterval is ready, and parked.
+// queue is at most about half full, at the next wake-up; and at most three
+// quarters full if that comes as late as the latest of late, as far as sleeps
+// of shortSleep can do that. It reads no clock and makes no call. The zero
+// value with a Target and a MaxInterval is ready, and parked.
 type Pace struct {
 	Target      int           // units wanted per wake-up
 	MaxInterval time.Duration // the longest sleep; at least MinSleep is taken
