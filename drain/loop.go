@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,8 +112,14 @@ func (l *Loop) runWaking(stop <-chan struct{}) error {
 		case <-ended:
 		}
 	})
-	for range 2 {
-		sleepers.Go(w.run)
+	reserve(wakingThreads)
+	defer reserve(-wakingThreads)
+	sleepers.Go(func() { w.run(-1) })
+	for half := range wakingThreads - 1 {
+		sleepers.Go(func() {
+			confine(half)
+			w.run(0)
+		})
 	}
 	sleepers.Wait()
 	close(ended)
@@ -120,13 +127,18 @@ func (l *Loop) runWaking(stop <-chan struct{}) error {
 	return w.err
 }
 
-// waking is a loop of two threads that sleep in one epoll, of which an arrival
-// wakes one.
+// wakingThreads is how many threads a [waking] loop has.
+const wakingThreads = 3
+
+// waking is a loop of threads that sleep in one epoll, of which an arrival
+// wakes one, in turn.
 //
-// The kernel likes to put a thread on the CPU of the writer that wakes it. If
-// the thread has had its share of that CPU, it waits there until the writer
-// sleeps, and by then a short queue is full. But the next arrival wakes the
-// other thread, which is put where a CPU is idle. A third one gains nothing.
+// The kernel likes to put a thread on the CPU of the writer that wakes it. There
+// it is at once, but when it has had its share of that CPU, it waits until the
+// writer sleeps, and by then a short queue is full. So two of three threads are
+// confined to a half of the CPUs each: whatever CPU the writer is on, the next
+// arrivals fetch one to another, which takes longer but need not share. The
+// third is where the kernel likes it.
 //
 // The epoll is edge-triggered: what a drain could not take must not keep the
 // threads from sleeping.
@@ -135,42 +147,65 @@ type waking struct {
 	stop        <-chan struct{}
 	epoll, wake int // not ours
 
-	mu  sync.Mutex // held during a drain, while it blocks too; guards err
-	err error      // ends both
+	// pending counts who came to drain. The first does it, and again for those
+	// that came meanwhile, who need not wait for it.
+	pending atomic.Int64
+	failed  atomic.Bool
+	err     error // written before failed is set, by the one that drains
 }
 
-// run ends with stop or with the first error of either thread.
-func (w *waking) run() {
-	defer raise(w.wake) // the eventfd is level-triggered: the other wakes too
+// run drains after each wait of again, as [Loop.Drain] tells it; the first too.
+// It ends with stop, or with the first error of any thread.
+func (w *waking) run(again time.Duration) {
+	defer raise(w.wake) // the eventfd is level-triggered: the others wake too
 	var events [1]unix.EpollEvent
-	for {
-		again, over := w.drain()
-		if over {
-			return
+	var yielded time.Time
+	for !w.over() {
+		if again >= 0 {
+			// A signal (the scheduler's among them) only makes it drain early.
+			if _, err := unix.EpollWait(w.epoll, events[:], milliseconds(again)); err != nil && err != unix.EINTR {
+				panic("drain: epoll_wait: " + err.Error()) // somebody closed our descriptor
+			}
 		}
+		again = w.drain()
 		// A goroutine that goes from one system call to the next without this
 		// never ends its time slice. Go's monitor then takes its processor away
-		// in every call, and for that looks after it every 20 µs, for ever.
-		runtime.Gosched()
-		if again < 0 {
-			continue
-		}
-		// A signal (the scheduler's among them) only makes it drain early.
-		if _, err := unix.EpollWait(w.epoll, events[:], milliseconds(again)); err != nil && err != unix.EINTR {
-			panic("drain: epoll_wait: " + err.Error()) // somebody closed our descriptor
+		// in every call, and for that looks after it every 20 µs, for ever. But
+		// each yield wakes another thread, to see if there is work for it.
+		if now := time.Now(); now.Sub(yielded) > yieldInterval {
+			yielded = now
+			runtime.Gosched()
 		}
 	}
 }
 
-// drain is one drain by one of the threads.
-func (w *waking) drain() (again time.Duration, over bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil && !closed(w.stop) {
-		_, again, w.err = w.loop.Drain()
-		return again, w.err != nil
+// yieldInterval is half of a time slice of Go's scheduler.
+const yieldInterval = 5 * time.Millisecond
+
+func (w *waking) over() bool { return w.failed.Load() || closed(w.stop) }
+
+// drain empties the descriptor, or leaves that to the thread that is at it.
+func (w *waking) drain() (again time.Duration) {
+	if w.pending.Add(1) > 1 {
+		return 0
 	}
-	return 0, true
+	for !w.over() {
+		came := w.pending.Load()
+		_, again, err := w.loop.Drain()
+		if err != nil {
+			w.err = err
+			w.failed.Store(true)
+			break
+		}
+		if again < 0 {
+			w.pending.Store(0)
+			return again
+		}
+		if w.pending.CompareAndSwap(came, 0) {
+			return again
+		}
+	}
+	return 0 // pending stays: nobody drains any more
 }
 
 // milliseconds is an epoll_wait(2) timeout that is never short of d; -1 for none.

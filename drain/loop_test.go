@@ -1,8 +1,11 @@
 package drain
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,12 +125,8 @@ func TestLoopAgain(t *testing.T) {
 		if err := l.Run(nil); err != over {
 			t.Fatal(err)
 		}
-		waits := time.Duration(4)
-		if interval == 0 {
-			waits /= 2 // two threads wait at the same time
-		}
-		if d := time.Since(begin); d < waits*2*time.Millisecond {
-			t.Errorf("%d waits of 2 ms took %v", waits, d)
+		if d := time.Since(begin); d < 4*2*time.Millisecond {
+			t.Errorf("4 waits of 2 ms took %v", d)
 		}
 	}
 }
@@ -192,15 +191,15 @@ func TestLoopTriesAgain(t *testing.T) {
 	if err := l.Run(nil); err != over {
 		t.Fatal(err)
 	}
-	// Two threads wait at the same time; one of them finds the "x" in the epoll.
+	// Two threads wait at the same time: one found the "x" in the epoll.
 	if d := time.Since(begin); d < 15*time.Millisecond {
 		t.Errorf("8 waits of 5 ms took %v", d)
 	}
 }
 
-// TestLoopErrorEndsBoth: the thread that is asleep when the other one fails
-// does not sleep on.
-func TestLoopErrorEndsBoth(t *testing.T) {
+// TestLoopErrorEndsAll: the threads that are asleep when another one fails do
+// not sleep on.
+func TestLoopErrorEndsAll(t *testing.T) {
 	fd, w := newPipe(t)
 	r, failed := &reader{fd: fd}, errors.New("failed")
 	done := make(chan error, 1)
@@ -211,7 +210,7 @@ func TestLoopErrorEndsBoth(t *testing.T) {
 		return 0, 0, failed
 	}}
 	go func() { done <- l.Run(nil) }()
-	eventually(t, "both have looked", func() bool { return r.drains.Load() >= 2 })
+	eventually(t, "all are asleep", asleep(wakingThreads))
 	write(t, w, "x")
 	select {
 	case err := <-done:
@@ -219,7 +218,7 @@ func TestLoopErrorEndsBoth(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("one of them sleeps on")
+		t.Fatal("a thread sleeps on")
 	}
 }
 
@@ -244,5 +243,128 @@ func TestLoopArrivalDuringDrain(t *testing.T) {
 	eventually(t, "the second is taken", func() bool { return r.bytes.Load() == 2 })
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// asleep says whether n goroutines are in epoll_wait(2).
+func asleep(n int) func() bool {
+	return func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return bytes.Count(stacks, []byte("unix.EpollWait(")) == n
+	}
+}
+
+// TestLoopManyArrivals: with a writer that never lets it rest, one thread at a
+// time drains, and nothing stays in the queue.
+func TestLoopManyArrivals(t *testing.T) {
+	fd, w := newPipe(t)
+	r := &reader{fd: fd}
+	stop := start(&Loop{FD: fd, Drain: r.drain})
+	const n = 20_000
+	for range n {
+		write(t, w, "x")
+	}
+	eventually(t, "all is taken", func() bool { return r.bytes.Load() == n })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoopStopsDuringDrain: stop ends the threads that sleep while a drain
+// blocks, and Run when that is over.
+func TestLoopStopsDuringDrain(t *testing.T) {
+	fd, w := newPipe(t)
+	r := &reader{fd: fd}
+	taken, handled := make(chan struct{}), make(chan struct{})
+	done, quit := make(chan error, 1), make(chan struct{})
+	l := &Loop{FD: fd, Drain: func() (int, time.Duration, error) {
+		n, again, err := r.drain()
+		if n > 0 {
+			close(taken)
+			<-handled
+		}
+		return n, again, err
+	}}
+	go func() { done <- l.Run(quit) }()
+	eventually(t, "all are asleep", asleep(wakingThreads))
+	write(t, w, "x")
+	<-taken
+	close(quit)
+	eventually(t, "none is asleep", asleep(0))
+	select {
+	case err := <-done:
+		t.Fatalf("Run returned %v during a drain", err)
+	default:
+	}
+	close(handled)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoopReservesProcessors: threads that sleep do not take others' processors.
+func TestLoopReservesProcessors(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	fd, _ := newPipe(t)
+	stop := start(&Loop{FD: fd, Drain: (&reader{fd: fd}).drain})
+	eventually(t, "all are asleep", asleep(wakingThreads))
+	if n := runtime.GOMAXPROCS(0); n != before+wakingThreads {
+		t.Errorf("%d processors during Run, want %d", n, before+wakingThreads)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := runtime.GOMAXPROCS(0); n != before {
+		t.Errorf("%d processors after Run, want %d", n, before)
+	}
+}
+
+// TestConfine: the halves share no CPU, and leave none out; other threads stay
+// free.
+func TestConfine(t *testing.T) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	var halves [2]unix.CPUSet
+	var group sync.WaitGroup
+	for half := range halves {
+		group.Go(func() {
+			confine(half)
+			if err := unix.SchedGetaffinity(0, &halves[half]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if all.Count() == 1 {
+		if halves[0] != all || halves[1] != all {
+			t.Error("confined on a machine with one CPU")
+		}
+		t.Skip("this machine lets us have one CPU: it has no halves")
+	}
+	var both unix.CPUSet
+	for cpu := range len(all) * 64 {
+		switch {
+		case halves[0].IsSet(cpu) && halves[1].IsSet(cpu):
+			t.Errorf("CPU %d is in both halves", cpu)
+		case halves[0].IsSet(cpu) || halves[1].IsSet(cpu):
+			both.Set(cpu)
+		}
+	}
+	if both != all {
+		t.Errorf("the halves are CPUs %x, all are %x", both, all)
+	}
+	for range 100 {
+		done := make(chan unix.CPUSet)
+		go func() {
+			var set unix.CPUSet
+			unix.SchedGetaffinity(0, &set)
+			done <- set
+		}()
+		if set := <-done; set != all {
+			t.Fatalf("another thread may use CPUs %x of %x", set, all)
+		}
 	}
 }
