@@ -22,9 +22,10 @@ type bench struct {
 	dir       string // of everything on disk
 	memoryDir string // on tmpfs where there is one: logboom's runtime directory
 	floors    []floor
-	netns     bool // may make network namespaces
-	measured  int  // trials so far, for names of folders
-	failed    int  // of them
+	discard   []floor // one, if it can be made here
+	netns     bool    // may make network namespaces
+	measured  int     // trials so far, for names of folders
+	failed    int     // of them
 }
 
 // A suite makes comparisons that share no state but the bench.
@@ -37,6 +38,7 @@ type suite struct {
 var suites = []suite{
 	{"udp", (*bench).udpSuite},
 	{"unix", (*bench).unixSuite},
+	{"queue", (*bench).queueSuite},
 	{"nginx", (*bench).nginxSuite},
 	{"pipe", (*bench).pipeSuite},
 	{"octane", (*bench).octaneSuite},
@@ -96,6 +98,7 @@ func newBench(ctx context.Context, s settings) (*bench, error) {
 	}
 	b.memoryDir = tmpfsDir(b.dir)
 	b.floors = buildFloors(ctx, b.dir, b.self)
+	b.discard = buildDiscard(ctx, b.dir)
 	b.netns = canUnshare(ctx)
 	return b, nil
 }

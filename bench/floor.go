@@ -28,6 +28,9 @@ type floor struct {
 	command []string // followed by network, address and file
 }
 
+// discardName is the floor that throws away what it gets.
+const discardName = "floor: C, discards"
+
 // buildFloors makes the floors: in C with zlib and with isa-l, as far as there
 // are a compiler and libraries; in Go if there are not. The first is the one
 // that others are compared with.
@@ -45,14 +48,27 @@ func buildFloors(ctx context.Context, dir, self string) []floor {
 		{"floor: C, isa-l", []string{"-DISAL", "-lisal"}},
 	} {
 		program := filepath.Join(dir, fmt.Sprintf("floor-%d", len(floors)))
-		args := append([]string{"-O2", "-o", program, source}, variant.args...)
-		if exec.CommandContext(ctx, "cc", args...).Run() == nil {
+		if compile(ctx, source, program, variant.args...) {
 			floors = append(floors, floor{variant.name, []string{program}})
 		} else if len(floors) == 0 {
 			floors = append(floors, floor{"floor: Go", []string{self, floorCommand}})
 		}
 	}
 	return floors
+}
+
+// buildDiscard makes the floor that discards; without a compiler there is none.
+func buildDiscard(ctx context.Context, dir string) []floor {
+	program := filepath.Join(dir, "floor-discard")
+	if !compile(ctx, filepath.Join(dir, "floor.c"), program, "-DDISCARD", "-lz") {
+		return nil
+	}
+	return []floor{{discardName, []string{program}}}
+}
+
+func compile(ctx context.Context, source, program string, args ...string) bool {
+	args = append([]string{"-O2", "-o", program, source}, args...)
+	return exec.CommandContext(ctx, "cc", args...).Run() == nil
 }
 
 // command is the floor on an address, writing to file.

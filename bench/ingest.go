@@ -44,6 +44,49 @@ func (b *bench) unixSuite() []*plan {
 	return b.ingestPlans("unixgram", "unix datagrams", note)
 }
 
+// queueSuite compares what receivers lose where the queue is as systems have it.
+func (b *bench) queueSuite() []*plan {
+	set := load.NewMessages(1)
+	var plans []*plan
+	for _, rate := range []int{20_000, 50_000} {
+		p := &plan{table: &report.Table{
+			Title:     fmt.Sprintf("Unix datagrams, a queue of %d, %s messages/s", defaultQueueLength, report.Thousands(rate)),
+			Note:      "One sender, which sends what is due each millisecond, one by one, and does not wait.",
+			Reference: discardName,
+			Columns: []report.Column{
+				{Key: "lost", Name: "lost %", Digits: 1},
+				{Key: "cpu", Name: "CPU µs/message", Digits: 2},
+				{Key: "damaged", Name: "damaged", Fault: true},
+				{Key: "disorder", Name: "out of order", Fault: true},
+				{Key: "offered", Name: "offered/s"},
+			},
+		}}
+		receivers, missing := b.receivers()
+		receivers = slices.DeleteFunc(receivers, func(r receiver) bool { return r.floor || r.name == logboomWhole })
+		for _, f := range b.discard {
+			r := f.receiver()
+			r.output = ""
+			receivers = append(receivers, r)
+		}
+		if len(b.discard) == 0 {
+			missing = append(missing, discardName+" (Debian: gcc libc6-dev zlib1g-dev)")
+		}
+		if !b.netns {
+			receivers, missing = nil, append(missing, "all: only root may make a network namespace")
+		}
+		for _, r := range receivers {
+			p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
+				return b.ingest(ctx, r, dir, work{network: "unixgram", queue: defaultQueueLength, batch: 1, set: set, senders: 1, rate: rate})
+			})
+		}
+		for _, name := range missing {
+			p.missing("%s", name)
+		}
+		plans = append(plans, p)
+	}
+	return plans
+}
+
 // ingestPlans compares all receivers at each rate.
 func (b *bench) ingestPlans(network, name, note string) []*plan {
 	set := load.NewMessages(1)
@@ -58,7 +101,7 @@ func (b *bench) ingestPlans(network, name, note string) []*plan {
 		receivers, missing := b.receivers()
 		for _, r := range receivers {
 			p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
-				return b.ingest(ctx, r, dir, work{network: network, set: set, senders: 1, rate: rate})
+				return b.ingest(ctx, r, dir, work{network: network, queue: queueLength, batch: load.SendBatch, set: set, senders: 1, rate: rate})
 			})
 		}
 		for _, name := range missing {
@@ -89,7 +132,7 @@ func (b *bench) pathsSuite() []*plan {
 	many.output = "web-*.log.gz"
 	for _, r := range []receiver{one, many} {
 		p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
-			return b.ingest(ctx, r, dir, work{"udp", set, 1, pathCount, rate})
+			return b.ingest(ctx, r, dir, work{network: "udp", batch: load.SendBatch, set: set, senders: 1, warmUp: pathCount, rate: rate})
 		})
 	}
 	return []*plan{p}
@@ -109,7 +152,7 @@ func (b *bench) readersSuite() []*plan {
 		r := b.logboomReceiver("logboom, "+setting, setting, "$host.log.gz", "")
 		r.output = "web-*.log.gz"
 		p.add(r.name, r.ours, func(ctx context.Context, dir string) (report.Sample, error) {
-			return b.ingest(ctx, r, dir, work{"udp", set, senders, senders, rate})
+			return b.ingest(ctx, r, dir, work{network: "udp", batch: load.SendBatch, set: set, senders: senders, warmUp: senders, rate: rate})
 		})
 	}
 	return []*plan{p}
@@ -118,6 +161,8 @@ func (b *bench) readersSuite() []*plan {
 // work is what a receiver of datagrams is measured with.
 type work struct {
 	network string
+	queue   int // datagrams that a unix socket holds
+	batch   int // datagrams a system call of a sender
 	set     *load.Set
 	senders int // sockets; they take turns
 	warmUp  int // messages that come before
@@ -132,12 +177,13 @@ func (b *bench) ingest(ctx context.Context, r receiver, dir string, w work) (rep
 	if err != nil {
 		return nil, err
 	}
+	at.queue = w.queue
 	process, err := b.start(ctx, r, dir, at)
 	if err != nil {
 		return nil, err
 	}
 	send := func(part load.Part, rate int) (load.Sent, error) {
-		sent, err := sendAll(ctx, at, w.set, part, w.senders, rate)
+		sent, err := sendAll(ctx, at, w, part, rate)
 		if err == nil {
 			err = awaitIdle(ctx, process, at)
 		}
@@ -154,6 +200,12 @@ func (b *bench) ingest(ctx context.Context, r receiver, dir string, w work) (rep
 	if err := errors.Join(err, process.Stop()); err != nil {
 		return nil, err
 	}
+	sample := report.Sample{"offered": float64(sent.Messages) / sent.Took.Seconds()}
+	if r.output == "" {
+		sample["lost"] = 100 * float64(sent.Refused) / float64(sent.Messages)
+		sample["cpu"] = micros(used.CPU) / float64(sent.Messages-sent.Refused)
+		return sample, nil
+	}
 	messages := w.warmUp + sent.Messages
 	check := load.NewCheck(w.set, messages)
 	packed, err := readOutput(filepath.Join(dir, r.output), check.Read)
@@ -164,32 +216,31 @@ func (b *bench) ingest(ctx context.Context, r receiver, dir string, w work) (rep
 		return nil, fmt.Errorf("none of %d messages was written; %d lines of others", messages, check.Lines)
 	}
 	received := float64(check.Unique - w.warmUp)
-	return report.Sample{
-		"cpu":        micros(used.CPU) / received,
-		"lost":       100 * float64(messages-check.Unique) / float64(messages),
-		"duplicates": float64(check.Duplicates),
-		"disorder":   float64(check.Disorder),
-		"damaged":    float64(check.Damaged),
-		"packing":    float64(check.Bytes) / float64(packed),
-		"writes":     1000 * float64(used.Writes) / received,
-		"offered":    float64(sent.Messages) / sent.Took.Seconds(),
-	}, nil
+	sample["cpu"] = micros(used.CPU) / received
+	sample["lost"] = 100 * float64(messages-check.Unique) / float64(messages)
+	sample["duplicates"] = float64(check.Duplicates)
+	sample["disorder"] = float64(check.Disorder)
+	sample["damaged"] = float64(check.Damaged)
+	sample["packing"] = float64(check.Bytes) / float64(packed)
+	sample["writes"] = 1000 * float64(used.Writes) / received
+	return sample, nil
 }
 
 // sendAll has senders send a part at once, each its share.
-func sendAll(ctx context.Context, to address, set *load.Set, part load.Part, senders, rate int) (load.Sent, error) {
+func sendAll(ctx context.Context, to address, w work, part load.Part, rate int) (load.Sent, error) {
 	var (
 		all    load.Sent
 		failed error
 		mu     sync.Mutex // guards both
 		wait   sync.WaitGroup
 	)
-	for k := range senders {
+	for k := range w.senders {
 		wait.Go(func() {
-			sent, err := load.Send(ctx, to.network, to.String(), set, part.Share(k, senders), rate/senders)
+			sent, err := load.Send(ctx, to.network, to.String(), w.set, part.Share(k, w.senders), rate/w.senders, w.batch)
 			mu.Lock()
 			defer mu.Unlock()
 			all.Messages += sent.Messages
+			all.Refused += sent.Refused
 			all.Took = max(all.Took, sent.Took)
 			failed = errors.Join(failed, err)
 		})

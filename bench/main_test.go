@@ -35,6 +35,7 @@ func testBench(t *testing.T) *bench {
 	return &bench{
 		settings: s, self: self, dir: dir, memoryDir: dir,
 		floors: buildFloors(t.Context(), dir, self), netns: canUnshare(t.Context()),
+		discard: buildDiscard(t.Context(), dir),
 	}
 }
 

@@ -194,8 +194,10 @@ func (b *bench) runWriter(ctx context.Context, c pipeCase, out *os.File) (load.W
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.self, writeCommand, strconv.Itoa(c.size), strconv.Itoa(c.rate), b.length.String())
 	cmd.Stdout = out
-	// Go's signals to long-running goroutines would cut its writes short.
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	// Go's signals to long-running goroutines would cut its writes short, and
+	// its scheduler would have another thread go on with it, which has to wait
+	// for a CPU.
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
 	var report bytes.Buffer
 	cmd.Stderr = &report
 	if err := cmd.Run(); err != nil {

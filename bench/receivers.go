@@ -21,6 +21,7 @@ type address struct {
 	network string // "udp", "unixgram" or "fifo"
 	port    int    // of 127.0.0.1, for udp
 	path    string // for the others
+	queue   int    // datagrams that a unix socket holds, where we may say
 }
 
 // newAddress is a free port, or a path below dir.
@@ -58,7 +59,8 @@ func (a address) bound() bool {
 type receiver struct {
 	name    string
 	ours    bool
-	output  string // glob below the folder of its trial
+	floor   bool
+	output  string // glob below the folder of its trial; "": it keeps nothing
 	command func(ctx context.Context, dir string, at address) (*exec.Cmd, error)
 }
 
@@ -167,7 +169,7 @@ action(type="omfile" file="%[1]s/out.gz" template="raw" zipLevel="1" veryRobustZ
 }
 
 func (f floor) receiver() receiver {
-	return receiver{name: f.name, output: "out.gz", command: func(ctx context.Context, dir string, at address) (*exec.Cmd, error) {
+	return receiver{name: f.name, floor: true, output: "out.gz", command: func(ctx context.Context, dir string, at address) (*exec.Cmd, error) {
 		return f.start(ctx, at, filepath.Join(dir, "out.gz")), nil
 	}}
 }
@@ -180,7 +182,7 @@ func (b *bench) start(ctx context.Context, r receiver, dir string, at address) (
 		return nil, err
 	}
 	if at.network == "unixgram" && b.netns {
-		deepenQueue(cmd)
+		limitQueue(cmd, at.queue)
 	}
 	process, err := meter.Start(cmd, filepath.Join(dir, "receiver.log"))
 	if err != nil {
@@ -228,22 +230,26 @@ func settle(process *meter.Process) {
 	}
 }
 
-// queueLength is how many datagrams a unix socket made in our namespace holds.
-const queueLength = 4096
+// How many datagrams a unix socket holds: as we advise, and as systems are
+// installed.
+const (
+	queueLength        = 4096
+	defaultQueueLength = 10
+)
 
-// deepenQueue has a command run in a network namespace of its own, where the
+// limitQueue has a command run in a network namespace of its own, where the
 // system's limit on queues of unix datagram sockets, fixed when a socket is
-// made, is higher. Paths of sockets are the same in every namespace.
-func deepenQueue(cmd *exec.Cmd) {
-	script := fmt.Sprintf(`echo %d > /proc/sys/net/unix/max_dgram_qlen && exec "$0" "$@"`, queueLength)
+// made, is this. Paths of sockets are the same in every namespace.
+func limitQueue(cmd *exec.Cmd, datagrams int) {
+	script := fmt.Sprintf(`echo %d > /proc/sys/net/unix/max_dgram_qlen && exec "$0" "$@"`, datagrams)
 	cmd.Args = append([]string{"sh", "-c", script, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET}
 }
 
-// canUnshare says whether deepenQueue works here: for root, mostly.
+// canUnshare says whether limitQueue works here: for root, mostly.
 func canUnshare(ctx context.Context) bool {
 	cmd := exec.CommandContext(ctx, "true")
-	deepenQueue(cmd)
+	limitQueue(cmd, queueLength)
 	return cmd.Run() == nil
 }

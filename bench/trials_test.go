@@ -28,7 +28,7 @@ func TestIngestMeasuresFloors(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			sample, err := b.ingest(t.Context(), f.receiver(), dir, work{network: network, set: set, senders: 1, rate: 500})
+			sample, err := b.ingest(t.Context(), f.receiver(), dir, work{network: network, queue: queueLength, batch: 1, set: set, senders: 1, rate: 500})
 			if err != nil {
 				t.Errorf("%s, %s: %v", f.name, network, err)
 				continue
@@ -48,10 +48,30 @@ func TestIngestMeasuresFloors(t *testing.T) {
 	}
 }
 
+// What the floor that discards loses is what the kernel refused.
+func TestQueueMeasuresTheDiscardingFloor(t *testing.T) {
+	b := testBench(t)
+	if len(b.discard) == 0 || !b.netns {
+		t.Skip("it wants a C compiler with zlib, and root for a network namespace")
+	}
+	r := b.discard[0].receiver()
+	r.output = ""
+	w := work{network: "unixgram", queue: queueLength, batch: 1, set: load.NewMessages(1), senders: 1, rate: 500}
+	sample, err := b.ingest(t.Context(), r, t.TempDir(), w)
+	if err != nil || sample["lost"] != 0 || sample["cpu"] <= 0 {
+		t.Errorf("a long queue, 500 a second: %v, %v", sample, err)
+	}
+	w.queue, w.rate = 0, 100_000
+	sample, err = b.ingest(t.Context(), r, t.TempDir(), w)
+	if err != nil || sample["lost"] <= 0 || sample["lost"] >= 100 {
+		t.Errorf("a queue of one, 100,000 a second: %v, %v", sample, err)
+	}
+}
+
 func TestAReceiverThatFailsIsSaid(t *testing.T) {
 	b := testBench(t)
 	f := floor{"floor", []string{"sh", "-c", "echo no such luck >&2; exit 1"}}
-	_, err := b.ingest(t.Context(), f.receiver(), t.TempDir(), work{network: "udp", set: load.NewMessages(1), senders: 1, rate: 1000})
+	_, err := b.ingest(t.Context(), f.receiver(), t.TempDir(), work{network: "udp", batch: 1, set: load.NewMessages(1), senders: 1, rate: 1000})
 	if err == nil || !strings.Contains(err.Error(), "no such luck") {
 		t.Errorf("error %v does not say what the receiver said", err)
 	}

@@ -10,14 +10,17 @@ import (
 )
 
 const (
-	sendBatch  = 64      // datagrams a system call
 	sendBuffer = 4 << 20 // asked for; a unix socket's sender can have no more on their way
 	sendTick   = time.Millisecond
 )
 
+// SendBatch is how many datagrams a system call can send.
+const SendBatch = 64
+
 // Sent is what became of a load.
 type Sent struct {
 	Messages int           // offered
+	Refused  int           // of them, by the kernel: a queue was full
 	Took     time.Duration // from the first to the last
 }
 
@@ -32,16 +35,17 @@ func (p Part) Share(k, n int) Part {
 }
 
 // Send offers a part of a set from a socket of its own, at a rate (messages a
-// second), to a datagram address, "udp" or "unixgram". It keeps to the clock
-// whatever becomes of them, as nginx does: what is refused is not offered again.
-func Send(ctx context.Context, network, address string, set *Set, part Part, rate int) (Sent, error) {
+// second), to a datagram address, "udp" or "unixgram", up to batch of them a
+// system call. It keeps to the clock whatever becomes of them, as nginx does:
+// what is refused is not offered again.
+func Send(ctx context.Context, network, address string, set *Set, part Part, rate, batch int) (Sent, error) {
 	fd, err := dial(network, address)
 	if err != nil {
 		return Sent{}, err
 	}
 	defer unix.Close(fd)
 	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-	vector := NewVector(sendBatch, 2048)
+	vector := NewVector(SendBatch, 2048)
 	var sent Sent
 	start := time.Now()
 	for sent.Messages < part.Messages {
@@ -53,14 +57,16 @@ func Send(ctx context.Context, network, address string, set *Set, part Part, rat
 			time.Sleep(sendTick)
 			continue
 		}
-		n := min(due-sent.Messages, sendBatch)
+		n := min(due-sent.Messages, SendBatch)
 		for i := range n {
 			vector.Set(i, len(set.Append(vector.Slot(i), part.First+(sent.Messages+i)*part.Step)))
 		}
-		if err := sendAll(vector, fd, n); err != nil {
+		refused, err := sendAll(vector, fd, n, batch)
+		if err != nil {
 			return sent, fmt.Errorf("send to %s: %w", address, err)
 		}
 		sent.Messages += n
+		sent.Refused += refused
 	}
 	sent.Took = time.Since(start)
 	return sent, nil
@@ -125,18 +131,19 @@ func setBuffer(fd, force, limited, bytes int) {
 }
 
 // sendAll offers the first n datagrams of a vector once each.
-func sendAll(v *Vector, fd, n int) error {
+func sendAll(v *Vector, fd, n, batch int) (refused int, _ error) {
 	for i := 0; i < n; {
-		took, err := v.Send(fd, i, n)
+		took, err := v.Send(fd, i, min(i+batch, n))
 		switch err {
 		case nil:
 			i += took
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS, unix.ECONNREFUSED:
-			i++ // lost: the receiver's output will lack it
+			i++
+			refused++
 		default:
-			return err
+			return refused, err
 		}
 	}
-	return nil
+	return refused, nil
 }

@@ -41,7 +41,7 @@ func TestSentMessagesArriveInOrder(t *testing.T) {
 	var sent Sent
 	go func() {
 		var err error
-		sent, err = Send(t.Context(), "udp", address, set, Part{0, 1, messages}, rate)
+		sent, err = Send(t.Context(), "udp", address, set, Part{0, 1, messages}, rate, SendBatch)
 		done <- err
 	}()
 	vector := NewVector(16, 2048)
@@ -74,7 +74,7 @@ func TestShares(t *testing.T) {
 	fd, address := listen(t, "udp")
 	all := Part{First: 10, Step: 1, Messages: 102} // two are left out
 	for k := range 4 {
-		if _, err := Send(t.Context(), "udp", address, set, all.Share(k, 4), 1_000_000); err != nil {
+		if _, err := Send(t.Context(), "udp", address, set, all.Share(k, 4), 1_000_000, SendBatch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,10 +96,16 @@ func TestShares(t *testing.T) {
 }
 
 func TestAFullQueueDoesNotStopTheSender(t *testing.T) {
-	_, address := listen(t, "unixgram") // nobody reads
-	sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), Part{0, 1, 20_000}, 1_000_000)
-	if err != nil || sent.Messages != 20_000 {
-		t.Errorf("offered %d, want all 20,000: %v", sent.Messages, err)
+	for _, batch := range []int{1, SendBatch} {
+		fd, address := listen(t, "unixgram") // nobody reads yet
+		sent, err := Send(t.Context(), "unixgram", address, NewMessages(1), Part{0, 1, 20_000}, 1_000_000, batch)
+		if err != nil || sent.Messages != 20_000 {
+			t.Errorf("offered %d, want all 20,000: %v", sent.Messages, err)
+		}
+		queued, err := NewVector(20_000, 512).Receive(fd)
+		if err != nil || queued == 0 || sent.Refused != sent.Messages-queued {
+			t.Errorf("%d refused of %d while %d are queued: %v", sent.Refused, sent.Messages, queued, err)
+		}
 	}
 }
 
@@ -116,7 +122,7 @@ func TestSendFails(t *testing.T) {
 		"no address":       {t.Context(), "udp", "localhost"},
 		"interrupted":      {ended, "udp", address},
 	} {
-		if _, err := Send(test.ctx, test.network, test.address, set, Part{0, 1, 1000}, 1); err == nil {
+		if _, err := Send(test.ctx, test.network, test.address, set, Part{0, 1, 1000}, 1, 1); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
