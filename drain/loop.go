@@ -112,14 +112,11 @@ func (l *Loop) runWaking(stop <-chan struct{}) error {
 		case <-ended:
 		}
 	})
-	reserve(wakingThreads)
-	defer reserve(-wakingThreads)
+	changeProcessors(0, 1)
+	defer changeProcessors(0, -1)
 	sleepers.Go(func() { w.run(-1) })
 	for half := range wakingThreads - 1 {
-		sleepers.Go(func() {
-			confine(half)
-			w.run(0)
-		})
+		sleepers.Go(func() { confined(half, func() { w.run(0) }) })
 	}
 	sleepers.Wait()
 	close(ended)
@@ -134,11 +131,11 @@ const wakingThreads = 3
 // wakes one, in turn.
 //
 // The kernel likes to put a thread on the CPU of the writer that wakes it. There
-// it is at once, but when it has had its share of that CPU, it waits until the
-// writer sleeps, and by then a short queue is full. So two of three threads are
-// confined to a half of the CPUs each: whatever CPU the writer is on, the next
-// arrivals fetch one to another, which takes longer but need not share. The
-// third is where the kernel likes it.
+// the thread runs at once; but when it has had its share of that CPU, it waits
+// until the writer sleeps, and by then a short queue is full. So one of the
+// threads may use only one half of the CPUs, and another only the other half:
+// one of them is never on the writer's. It takes longer to come, but need not
+// share. The third is where the kernel likes it.
 //
 // The epoll is edge-triggered: what a drain could not take must not keep the
 // threads from sleeping.
@@ -171,7 +168,7 @@ func (w *waking) run(again time.Duration) {
 		// A goroutine that goes from one system call to the next without this
 		// never ends its time slice. Go's monitor then takes its processor away
 		// in every call, and for that looks after it every 20 µs, for ever. But
-		// each yield wakes another thread, to see if there is work for it.
+		// to yield wakes another thread, and costs more than a drain.
 		if now := time.Now(); now.Sub(yielded) > yieldInterval {
 			yielded = now
 			runtime.Gosched()
@@ -190,7 +187,7 @@ func (w *waking) drain() (again time.Duration) {
 		return 0
 	}
 	for !w.over() {
-		came := w.pending.Load()
+		came := w.pending.Load() // who comes after this may have seen more than the drain will
 		_, again, err := w.loop.Drain()
 		if err != nil {
 			w.err = err

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -303,26 +305,37 @@ func TestLoopStopsDuringDrain(t *testing.T) {
 	}
 }
 
-// TestLoopReservesProcessors: threads that sleep do not take others' processors.
-func TestLoopReservesProcessors(t *testing.T) {
-	before := runtime.GOMAXPROCS(0)
-	fd, _ := newPipe(t)
-	stop := start(&Loop{FD: fd, Drain: (&reader{fd: fd}).drain})
-	eventually(t, "all are asleep", asleep(wakingThreads))
-	if n := runtime.GOMAXPROCS(0); n != before+wakingThreads {
-		t.Errorf("%d processors during Run, want %d", n, before+wakingThreads)
+// TestProcessors: the threads of loops that sleep do not take the processors of
+// others, however the number of those changes meanwhile.
+func TestProcessors(t *testing.T) {
+	first := runtime.GOMAXPROCS(0)
+	defer SetProcessors(first)
+	want := func(n int) {
+		t.Helper()
+		if got := runtime.GOMAXPROCS(0); got != n {
+			t.Errorf("%d processors, want %d", got, n)
+		}
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
+	var stops []func() error
+	for n := range maxReserved + 1 {
+		fd, _ := newPipe(t)
+		stops = append(stops, start(&Loop{FD: fd, Drain: (&reader{fd: fd}).drain}))
+		eventually(t, "all are asleep", asleep(wakingThreads*(n+1)))
+		want(first + wakingThreads*min(n+1, maxReserved))
 	}
-	if n := runtime.GOMAXPROCS(0); n != before {
-		t.Errorf("%d processors after Run, want %d", n, before)
+	SetProcessors(first + 5)
+	want(first + 5 + wakingThreads*maxReserved)
+	for n, stop := range stops {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(first + 5 + wakingThreads*min(maxReserved-n, maxReserved))
 	}
 }
 
-// TestConfine: the halves share no CPU, and leave none out; other threads stay
-// free.
-func TestConfine(t *testing.T) {
+// TestConfined: the halves share no CPU, and leave none out; other threads, the
+// main one among them, stay free.
+func TestConfined(t *testing.T) {
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		t.Fatal(err)
@@ -331,10 +344,11 @@ func TestConfine(t *testing.T) {
 	var group sync.WaitGroup
 	for half := range halves {
 		group.Go(func() {
-			confine(half)
-			if err := unix.SchedGetaffinity(0, &halves[half]); err != nil {
-				t.Error(err)
-			}
+			confined(half, func() {
+				if err := unix.SchedGetaffinity(0, &halves[half]); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 	group.Wait()
@@ -356,15 +370,23 @@ func TestConfine(t *testing.T) {
 	if both != all {
 		t.Errorf("the halves are CPUs %x, all are %x", both, all)
 	}
-	for range 100 {
-		done := make(chan unix.CPUSet)
-		go func() {
-			var set unix.CPUSet
-			unix.SchedGetaffinity(0, &set)
-			done <- set
-		}()
-		if set := <-done; set != all {
-			t.Fatalf("another thread may use CPUs %x of %x", set, all)
-		}
+	// Sooner or later it is the main thread's turn, which does not end.
+	for range 200 {
+		group.Go(func() { confined(0, func() {}) })
+		group.Wait()
 	}
+	eventually(t, "no thread is confined", func() bool {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			id, _ := strconv.Atoi(task.Name())
+			var set unix.CPUSet
+			if err := unix.SchedGetaffinity(id, &set); err == nil && set != all {
+				return false
+			}
+		}
+		return true
+	})
 }

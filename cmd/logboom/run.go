@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"logboom/drain"
 	"logboom/sink"
 )
 
@@ -198,5 +199,5 @@ func tuneRuntime(conf *Config) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	sink.ReserveProcessors(len(conf.Files))
+	drain.SetProcessors(sink.Processors(len(conf.Files)))
 }

@@ -36,7 +36,7 @@ func TestSoakFlat(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := source.Send(t.Context(), "udp", fmt.Sprintf("127.0.0.1:%d", port),
-			source.NewMessages(1), source.Part{Step: 1, Messages: rate * int(length/time.Second)}, rate)
+			source.NewMessages(1), source.Part{Step: 1, Messages: rate * int(length/time.Second)}, rate, source.SendBatch)
 		sent <- err
 	}()
 	var private, descriptors []int
