@@ -151,8 +151,8 @@ type waking struct {
 	err     error // written before failed is set, by the one that drains
 }
 
-// run drains after each wait of again, as [Loop.Drain] tells it; the first too.
-// It ends with stop, or with the first error of any thread.
+// run waits and drains in turn, until stop or the first error of any thread. The
+// first wait is again, as [Loop.Drain] tells the others.
 func (w *waking) run(again time.Duration) {
 	defer raise(w.wake) // the eventfd is level-triggered: the others wake too
 	var events [1]unix.EpollEvent
