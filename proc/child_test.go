@@ -276,7 +276,8 @@ func TestProgramStopLeavesGroup(t *testing.T) {
 }
 
 func TestProgramStopAsGroup(t *testing.T) {
-	cfg := config(`sh -c 'trap "echo worker; exit" TERM; echo ready; while :; do sleep 0.02; done' & trap 'wait; echo main; exit' TERM; wait`)
+	cfg := config(`trap 'wait; echo main; exit' TERM
+sh -c 'trap "echo worker; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait`)
 	cfg.StopAsGroup = true
 	r := launch(t, cfg)
 	eventually(t, "ready", func() bool { return r.out.len() == 1 })
