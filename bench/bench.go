@@ -22,10 +22,10 @@ type bench struct {
 	dir       string // of everything on disk
 	memoryDir string // on tmpfs where there is one: logboom's runtime directory
 	floors    []floor
-	discard   []floor // one, if it can be made here
-	netns     bool    // may make network namespaces
-	measured  int     // trials so far, for names of folders
-	failed    int     // of them
+	discard   []receiver // the floor that discards, if it can be made here
+	netns     bool       // may make network namespaces
+	measured  int        // trials so far, for names of folders
+	failed    int        // of them
 }
 
 // A suite makes comparisons that share no state but the bench.

@@ -58,12 +58,14 @@ func buildFloors(ctx context.Context, dir, self string) []floor {
 }
 
 // buildDiscard makes the floor that discards; without a compiler there is none.
-func buildDiscard(ctx context.Context, dir string) []floor {
+func buildDiscard(ctx context.Context, dir string) []receiver {
 	program := filepath.Join(dir, "floor-discard")
 	if !compile(ctx, filepath.Join(dir, "floor.c"), program, "-DDISCARD", "-lz") {
 		return nil
 	}
-	return []floor{{discardName, []string{program}}}
+	r := floor{discardName, []string{program}}.receiver()
+	r.output = ""
+	return []receiver{r}
 }
 
 func compile(ctx context.Context, source, program string, args ...string) bool {

@@ -62,12 +62,8 @@ func (b *bench) queueSuite() []*plan {
 			},
 		}}
 		receivers, missing := b.receivers()
-		receivers = slices.DeleteFunc(receivers, func(r receiver) bool { return r.floor || r.name == logboomWhole })
-		for _, f := range b.discard {
-			r := f.receiver()
-			r.output = ""
-			receivers = append(receivers, r)
-		}
+		receivers = slices.DeleteFunc(receivers, func(r receiver) bool { return r.name != logboomName && r.name != rsyslogName })
+		receivers = append(receivers, b.discard...)
 		if len(b.discard) == 0 {
 			missing = append(missing, discardName+" (Debian: gcc libc6-dev zlib1g-dev)")
 		}

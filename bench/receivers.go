@@ -59,19 +59,21 @@ func (a address) bound() bool {
 type receiver struct {
 	name    string
 	ours    bool
-	floor   bool
 	output  string // glob below the folder of its trial; "": it keeps nothing
 	command func(ctx context.Context, dir string, at address) (*exec.Cmd, error)
 }
 
 // logboomWhole writes each datagram as it is, as rsyslog here and the floors
 // do; plain logboom takes the header off, as its users will have it.
-const logboomWhole = "logboom, header kept"
+const (
+	logboomName  = "logboom"
+	logboomWhole = "logboom, header kept"
+)
 
 // receivers are those of this machine, and the names of those that it lacks.
 func (b *bench) receivers() (all []receiver, missing []string) {
 	all = append(all,
-		b.logboomReceiver("logboom", `format = "auto"`, "out.log.gz", ""),
+		b.logboomReceiver(logboomName, `format = "auto"`, "out.log.gz", ""),
 		b.logboomReceiver(logboomWhole, `format = "raw"`, "out.log.gz", ""))
 	if program, err := findProgram("rsyslogd"); err == nil {
 		all = append(all, rsyslogReceiver(program))
@@ -169,7 +171,7 @@ action(type="omfile" file="%[1]s/out.gz" template="raw" zipLevel="1" veryRobustZ
 }
 
 func (f floor) receiver() receiver {
-	return receiver{name: f.name, floor: true, output: "out.gz", command: func(ctx context.Context, dir string, at address) (*exec.Cmd, error) {
+	return receiver{name: f.name, output: "out.gz", command: func(ctx context.Context, dir string, at address) (*exec.Cmd, error) {
 		return f.start(ctx, at, filepath.Join(dir, "out.gz")), nil
 	}}
 }

@@ -54,8 +54,7 @@ func TestQueueMeasuresTheDiscardingFloor(t *testing.T) {
 	if len(b.discard) == 0 || !b.netns {
 		t.Skip("it wants a C compiler with zlib, and root for a network namespace")
 	}
-	r := b.discard[0].receiver()
-	r.output = ""
+	r := b.discard[0]
 	w := work{network: "unixgram", queue: queueLength, batch: 1, set: load.NewMessages(1), senders: 1, rate: 500}
 	sample, err := b.ingest(t.Context(), r, t.TempDir(), w)
 	if err != nil || sample["lost"] != 0 || sample["cpu"] <= 0 {

@@ -329,7 +329,7 @@ func TestProcessors(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(first + 5 + wakingThreads*min(maxReserved-n, maxReserved))
+		want(first + 5 + wakingThreads*(maxReserved-n))
 	}
 }
 

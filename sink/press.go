@@ -17,10 +17,11 @@ var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 const maxSinks = 16
 
 // Processors is how many processors (GOMAXPROCS) so many file sinks want the
-// runtime to have: one a core, and one more for each. Making a member takes milliseconds, and
-// while all processors are at one, the runtime looks every 10 ms only who is to
-// wake up: a reader would let its pipe fill. The kernel shares the cores out
-// among the threads, and lets such a reader go first, as it has slept.
+// runtime to have: one a core, and one more for each. Making a member takes
+// milliseconds, and while all processors are at one, the runtime looks every
+// 10 ms only who is to wake up: a reader would let its pipe fill. The kernel
+// shares the cores out among the threads, and lets such a reader go first, as it
+// has slept.
 func Processors(sinks int) int { return cap(turns) + min(sinks, maxSinks) }
 
 // press makes members of batches, one at a time. What it returns is valid
